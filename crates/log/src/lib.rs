@@ -1,0 +1,1 @@
+//! The Talos `log` crate.
