@@ -14,12 +14,16 @@ use std::pin::Pin;
 use bytes::Bytes;
 use talos_common::BrokerDir;
 
+#[doc(hidden)]
+pub mod conformance;
 mod error;
+pub mod local;
 pub mod memory;
 mod path;
 
 pub use error::{Error, ErrorKind, Result};
-pub use memory::MemoryStorage;
+pub use local::{LocalOptions, LocalStorage};
+pub use memory::{MemoryOptions, MemoryStorage};
 pub use path::{FilePath, Prefix};
 
 /// The most files that one page of [`Storage::list`] holds.

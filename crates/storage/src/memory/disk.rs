@@ -250,8 +250,11 @@ impl Lane {
         let stalled = disk.faults.stalled();
         let exact = disk.options.layout == Layout::Exact;
         let mut hole = false;
-        for append in self.queue.iter_mut().take_while(|_| !hole) {
+        for append in &mut self.queue {
             // Nothing goes behind what will not be there.
+            if hole {
+                break;
+            }
             hole = exact && !append.fate.syncs;
             if now >= append.written_at && !append.written {
                 append.write(file);
