@@ -120,7 +120,8 @@ impl BrokerLog {
     ) -> Result<Self, StorageError> {
         storage.make_dir(dir).await?;
         let file_bytes = storage.traits().file_bytes;
-        let max_batch = usize::try_from(file_bytes.saturating_sub(FILE_RESERVE_BYTES)).unwrap_or(0);
+        let reserve = FILE_RESERVE_BYTES.min(file_bytes / 8);
+        let max_batch = usize::try_from(file_bytes - reserve).unwrap_or(usize::MAX);
         // What waits for one flush must fit into one file.
         let lane = Lane::new(options.lane_bytes.min(max_batch / 2), max_batch);
         let parts = FlusherParts {
