@@ -44,6 +44,7 @@ struct State {
     sync_stall: bool,
     write_error: bool,
     short_write_bytes: Option<usize>,
+    syncs: u64,
     counts: BTreeMap<DiskFault, u64>,
 }
 
@@ -96,6 +97,11 @@ impl DiskFaults {
         self.state().counts.get(&fault).copied().unwrap_or(0)
     }
 
+    /// How many syncs were asked for, of files and folders.
+    pub fn syncs(&self) -> u64 {
+        self.state().syncs
+    }
+
     /// Waits until a sync stands still. Cancel safe.
     pub async fn until_stalled(&self) {
         let mut stalled = self.inner.stalled.subscribe();
@@ -131,6 +137,7 @@ impl DiskFaults {
     /// Before a sync; stands still as long as it should.
     pub(super) fn before_sync(&self) -> io::Result<()> {
         let mut state = self.state();
+        state.syncs += 1;
         if state.sync_stall {
             *state.counts.entry(DiskFault::SyncStall).or_default() += 1;
             self.inner.stalled.send_modify(|stalled| *stalled += 1);
