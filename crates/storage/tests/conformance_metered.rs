@@ -1,5 +1,7 @@
 //! The conformance suite through the counting decorator, and its counts.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::sync::Arc;
 
 use bytes::Bytes;

@@ -1,6 +1,8 @@
 //! What only the local store has: its lock, its files as a person finds them, its writer thread, and
 //! the faults of a real disk.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

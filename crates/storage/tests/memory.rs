@@ -1,5 +1,7 @@
 //! The faults of memory storage: each really happens, is counted, and loses only what it may.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -76,7 +76,8 @@ impl DiskFaults {
         self.state().sync_error = on;
     }
 
-    /// Every sync stands still until switched off, or until the store is dropped.
+    /// Every sync stands still until switched off, or until the last handle of the store is dropped
+    /// (calls that wait for a sync hold one: a test switches it off before its runtime ends).
     pub fn set_sync_stall(&self, on: bool) {
         self.state().sync_stall = on;
         self.inner.moved_on.notify_all();
