@@ -313,6 +313,96 @@ async fn a_full_disk_refuses_new_files_leaves_nothing_and_heals() {
 }
 
 #[tokio::test]
+async fn a_preallocated_file_that_finds_no_room_is_full_when_nothing_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, faults) = open_faulty(folder.path());
+    store.make_dir(dir(1)).await.unwrap();
+    let mut writer = store.create(journal(1, 0)).await.unwrap();
+    faults.set_write_full(true);
+    let full = ErrorKind::Full;
+    for _ in 0..2 {
+        assert_eq!(writer.append(vec![bytes(1, 9)], None).await.unwrap_err().kind(), full);
+    }
+    let published = store.publish(&segment(1, 0, 0), vec![bytes(1, 10)]).await;
+    assert_eq!(published.unwrap_err().kind(), full);
+    assert_eq!(faults.count(DiskFault::Full), 2);
+    faults.set_write_full(false);
+    let mut next = store.create(journal(1, 1)).await.unwrap();
+    next.append(vec![bytes(1, 9)], None).await.unwrap();
+    store.publish(&segment(1, 0, 0), vec![bytes(1, 10)]).await.unwrap();
+}
+
+/// Polls `call` until its first sync stands still, and checks that it has not answered by then; gives
+/// its answer and how many syncs it took.
+async fn syncs_before_the_answer<T>(
+    faults: &DiskFaults,
+    call: impl Future<Output = talos_storage::Result<T>>,
+) -> (T, u64) {
+    let before = faults.syncs();
+    faults.set_sync_stall(true);
+    let mut call = std::pin::pin!(call);
+    tokio::select! {
+        biased;
+        _ = &mut call => panic!("it answered before a sync"),
+        () = faults.until_stalled() => {}
+    }
+    faults.set_sync_stall(false);
+    let answer = call.await.unwrap();
+    (answer, faults.syncs() - before)
+}
+
+#[tokio::test]
+async fn nothing_is_answered_before_its_files_and_folders_are_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, faults) = open_faulty(folder.path());
+    // The folder above.
+    let ((), syncs) = syncs_before_the_answer(&faults, store.make_dir(dir(1))).await;
+    assert_eq!(syncs, 1);
+    // The file and its folder.
+    let (mut writer, syncs) = syncs_before_the_answer(&faults, store.create(journal(1, 0))).await;
+    assert_eq!(syncs, 2);
+    let append = writer.append(vec![bytes(1, 9)], Some(bytes(2, 9)));
+    let (_, syncs) = syncs_before_the_answer(&faults, append).await;
+    assert_eq!(syncs, 1);
+    // The old folder and that of the spare files; then the same two again.
+    let ((), syncs) = syncs_before_the_answer(&faults, store.delete(&journal(1, 0))).await;
+    assert_eq!(syncs, 2);
+    let (_, syncs) = syncs_before_the_answer(&faults, store.create(journal(1, 1))).await;
+    assert_eq!(syncs, 2);
+    // The file, and the folders that may be new: partition, topic, topics.
+    let path = segment(1, 0, 0);
+    let publish = store.publish(&path, vec![bytes(1, 9)]);
+    let ((), syncs) = syncs_before_the_answer(&faults, publish).await;
+    assert_eq!(syncs, 4);
+    // The marker and its folder.
+    let (_, syncs) = syncs_before_the_answer(&faults, store.seal(dir(1))).await;
+    assert_eq!(syncs, 2);
+}
+
+#[tokio::test]
+async fn a_failed_sync_of_a_name_is_fatal_too() {
+    for step in 0..4 {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, faults) = open_faulty(folder.path());
+        store.make_dir(dir(1)).await.unwrap();
+        let mut writer = store.create(journal(1, 0)).await.unwrap();
+        faults.set_sync_error(true);
+        let path = segment(1, 0, 0);
+        let failed = match step {
+            0 => store.make_dir(dir(2)).await,
+            1 => store.create(journal(1, 1)).await.map(drop),
+            2 => store.publish(&path, vec![bytes(1, 9)]).await,
+            _ => store.seal(dir(1)).await.map(drop),
+        };
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::Fatal, "step {step}");
+        faults.set_sync_error(false);
+        let error = writer.append(vec![bytes(1, 9)], None).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fatal, "step {step}");
+        assert!(names(&folder.path().join("data/tmp")).is_empty(), "step {step}");
+    }
+}
+
+#[tokio::test]
 async fn the_reserve_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());

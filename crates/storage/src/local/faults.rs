@@ -43,6 +43,7 @@ struct State {
     sync_error: bool,
     sync_stall: bool,
     write_error: bool,
+    write_full: bool,
     short_write_bytes: Option<usize>,
     syncs: u64,
     counts: BTreeMap<DiskFault, u64>,
@@ -88,6 +89,11 @@ impl DiskFaults {
         self.state().write_error = on;
     }
 
+    /// Every write fails with `ENOSPC`, preallocated or not: as on a file system that copies on write.
+    pub fn set_write_full(&self, on: bool) {
+        self.state().write_full = on;
+    }
+
     /// No write writes more than this at once.
     pub fn set_short_writes(&self, bytes: Option<usize>) {
         self.state().short_write_bytes = bytes;
@@ -125,6 +131,10 @@ impl DiskFaults {
         if state.write_error {
             *state.counts.entry(DiskFault::WriteError).or_default() += 1;
             return Err(Errno::IO.into());
+        }
+        if state.write_full {
+            *state.counts.entry(DiskFault::Full).or_default() += 1;
+            return Err(Errno::NOSPC.into());
         }
         match state.short_write_bytes {
             Some(most) if most < bytes => {
