@@ -19,11 +19,13 @@ pub mod conformance;
 mod error;
 pub mod local;
 pub mod memory;
+pub mod metered;
 mod path;
 
 pub use error::{Error, ErrorKind, Result};
 pub use local::{LocalOptions, LocalStorage};
 pub use memory::{MemoryOptions, MemoryStorage};
+pub use metered::{Metered, StorageMetrics};
 pub use path::{FilePath, Prefix};
 
 /// The most files that one page of [`Storage::list`] holds.

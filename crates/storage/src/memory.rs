@@ -61,7 +61,7 @@ impl Default for MemoryOptions {
             file_bytes: 1 << 20,
             appends_in_flight: 4,
             layout: Layout::Recycled,
-            append_latency: Latency { min_us: 100, max_us: 4_000 },
+            append_latency: Latency { min_us: 100, max_us: 8_000 },
             call_latency: Latency { min_us: 50, max_us: 1_000 },
         }
     }
