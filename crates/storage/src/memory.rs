@@ -312,6 +312,7 @@ impl Storage for MemoryStorage {
         Traits {
             appends_in_flight: self.disk.options.appends_in_flight,
             file_bytes: self.disk.options.file_bytes,
+            preallocated: self.disk.options.layout != Layout::Exact,
             durability: "simulated fdatasync",
         }
     }
