@@ -315,6 +315,45 @@ fn a_recycled_journal_shows_its_former_life_above_its_position() {
     });
 }
 
+#[test]
+fn a_crash_can_be_planned_for_each_step_and_nobody_hears_of_that_step() {
+    // A directory, two files, three appends.
+    let life = async |store: &MemoryStorage, heard: &mut u64| -> talos_storage::Result<()> {
+        store.make_dir(dir(1)).await?;
+        *heard += 1;
+        let mut writer = store.create(journal(1, 0)).await?;
+        *heard += 1;
+        store.publish(&segment(1, 0, 0), vec![bytes(1, 9)]).await?;
+        *heard += 1;
+        for of in 0..3 {
+            writer.append(vec![bytes(of, 100)], None).await?;
+            *heard += 1;
+        }
+        Ok(())
+    };
+    for how in [Crash::Kill, Crash::PowerLoss] {
+        for step in 1..=6 {
+            simulate(step, Layout::Preallocated, async |store, _| {
+                store.crash_after(step, how);
+                let mut heard = 0;
+                let died = life(&store, &mut heard).await.unwrap_err();
+                assert_eq!((died.kind(), heard), (ErrorKind::Uncertain, step - 1));
+                store.crashed().await;
+                assert_eq!(store.steps(), step);
+                let next = store.handle_for_new_process();
+                assert_eq!(next.files().len() as u64, (step - 1).min(2), "{step}");
+                if step > 3 {
+                    let content = next.read(&journal(1, 0), 0..300).await.unwrap();
+                    for of in 0..step - 3 {
+                        let from = of as usize * 100;
+                        assert_eq!(content[from..from + 100], bytes(of as u8, 100));
+                    }
+                }
+            });
+        }
+    }
+}
+
 /// Everything at once, as a trace of all outcomes.
 async fn trace(store: MemoryStorage, env: &Env) -> Vec<String> {
     let mut trace = Vec::new();
