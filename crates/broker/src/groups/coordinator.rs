@@ -18,9 +18,9 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use super::api::{
-    Code, CommitRequest, DescribedGroup, FetchRequest, FetchedOffset, HeartbeatRequest, JoinRequest,
-    JoinResponse, LeaveMember, LeaveResponse, ListedGroup, OffsetDeleteResponse, SyncRequest,
-    SyncResponse, Text,
+    Code, CommitRequest, DescribedGroup, FetchRequest, FetchedOffset, HeartbeatRequest,
+    JoinRequest, JoinResponse, LeaveMember, LeaveResponse, ListedGroup, OffsetDeleteResponse,
+    SyncRequest, SyncResponse, Text,
 };
 use super::fold::Fold;
 use super::records::Record;
@@ -251,9 +251,7 @@ impl Coordinator {
         match asked.await {
             Ok(Reply::Join(response)) => response,
             Ok(_) => JoinResponse::error(Code::UnknownServerError, member_id),
-            Err(Absent::Loading) => {
-                JoinResponse::error(Code::CoordinatorLoadInProgress, member_id)
-            }
+            Err(Absent::Loading) => JoinResponse::error(Code::CoordinatorLoadInProgress, member_id),
             Err(_) => JoinResponse::error(Code::NotCoordinator, member_id),
         }
     }

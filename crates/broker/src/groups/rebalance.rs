@@ -95,7 +95,8 @@ impl Group {
         };
         // Who is in already is not counted twice.
         let instance_id = join.request.group_instance_id.as_ref();
-        let known = instance_id.and_then(|id| self.statics.get(id)).unwrap_or(&join.request.member_id);
+        let known =
+            instance_id.and_then(|id| self.statics.get(id)).unwrap_or(&join.request.member_id);
         let present = self.members.get(known).map_or(0, |member| member.bytes(known));
         counted && self.bytes - present + join.bytes() <= config.max_group_bytes
     }
@@ -278,9 +279,7 @@ impl Group {
     }
 
     fn check_sync(&self, request: &SyncRequest) -> Result<(), Code> {
-        let differs = |asked: &Option<Text>, ours: &Option<Text>| {
-            matches!((asked, ours), (Some(asked), Some(ours)) if asked != ours)
-        };
+        let differs = |asked: &Option<Text>, ours: &Option<Text>| matches!((asked, ours), (Some(asked), Some(ours)) if asked != ours);
         match self.state {
             State::Dead => return Err(Code::CoordinatorNotAvailable),
             State::Empty => return Err(Code::UnknownMemberId),

@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use talos_common::TopicId;
 
 use super::api::{
-    Code, CommitRequest, DescribedGroup, FetchRequest, FetchedOffset, HeartbeatRequest, JoinRequest,
-    JoinResponse, LeaveMember, LeaveResponse, ListedGroup, OffsetDeleteResponse, SyncRequest,
-    SyncResponse, Text,
+    Code, CommitRequest, DescribedGroup, FetchRequest, FetchedOffset, HeartbeatRequest,
+    JoinRequest, JoinResponse, LeaveMember, LeaveResponse, ListedGroup, OffsetDeleteResponse,
+    SyncRequest, SyncResponse, Text,
 };
 use super::fold::{Fold, SnapshotCursor, offset_bytes};
 use super::rebalance::Join;
@@ -91,9 +91,15 @@ struct Write {
 enum After {
     Group(Then),
     /// An OffsetCommit or OffsetDelete: answer these codes, or the failure where they say none.
-    Codes { token: Token, codes: Vec<Code>, commits: bool },
+    Codes {
+        token: Token,
+        codes: Vec<Code>,
+        commits: bool,
+    },
     /// Somebody asked for the deletion of the group, or it expired.
-    Deleted { token: Option<Token> },
+    Deleted {
+        token: Option<Token>,
+    },
     /// Offsets were removed; nobody waits.
     Removed,
 }
@@ -575,6 +581,7 @@ impl Shard {
         let mut records: Vec<_> = keys.iter().map(|key| tombstone(id, key)).collect();
         records.push(Record::Group { group: id.clone(), value: None });
         self.enqueue(id.clone(), records, After::Deleted { token });
+        self.index(id);
     }
 
     /// Removes expired offsets, and groups that are empty without them.
@@ -691,10 +698,12 @@ impl Shard {
                 self.replies.push((token, Reply::Codes(codes)));
             }
             After::Deleted { token } => {
-                if outcome.is_ok() {
-                    self.remove_group(&id);
-                } else if let Some(entry) = self.groups.get_mut(&id) {
+                if let Some(entry) = self.groups.get_mut(&id) {
                     entry.group.state = State::Empty;
+                    if outcome.is_ok() {
+                        // Forgotten below, unless tombstones of a deleted topic are still queued.
+                        entry.group = Group::new(id.clone());
+                    }
                 }
                 let code = outcome.err().unwrap_or(Code::None);
                 self.replies.extend(token.map(|token| (token, Reply::Code(code))));

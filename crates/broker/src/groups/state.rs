@@ -167,7 +167,8 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn bytes(&self, id: &str) -> usize {
-        let protocols = self.terms.protocols.iter().map(|(name, data)| 64 + name.len() + data.len());
+        let protocols =
+            self.terms.protocols.iter().map(|(name, data)| 64 + name.len() + data.len());
         let texts = self.client_id.len() + self.client_host.len();
         MEMBER_BYTES
             + 2 * id.len()
@@ -422,9 +423,9 @@ impl Group {
         }
         let everyone = self.members.len();
         self.protocol_type.as_deref() == Some(protocol_type)
-            && protocols.iter().any(|(name, _)| {
-                self.supporters.get(name).copied().unwrap_or(0) == everyone
-            })
+            && protocols
+                .iter()
+                .any(|(name, _)| self.supporters.get(name).copied().unwrap_or(0) == everyone)
     }
 
     /// UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID, if the ids are not those of a member.
