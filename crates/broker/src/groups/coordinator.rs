@@ -23,80 +23,10 @@ use super::api::{
     SyncRequest, SyncResponse, Text,
 };
 use super::fold::Fold;
+use super::offset_log::{AppendError, GroupRecord, OffsetLog};
 use super::records::Record;
 use super::shard::{Config, Shard};
 use super::state::{Now, Reply, Token};
-
-/// A record for the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupRecord {
-    /// Never empty.
-    pub key: Vec<u8>,
-    /// `None` is a tombstone.
-    pub value: Option<Vec<u8>>,
-}
-
-/// A record of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogRecord {
-    /// Its offset.
-    pub offset: i64,
-    /// Its key; `None` is corruption here.
-    pub key: Option<Vec<u8>>,
-    /// `None` is a tombstone.
-    pub value: Option<Vec<u8>>,
-}
-
-/// A stretch of the log.
-#[derive(Clone, Debug, Default)]
-pub struct LogChunk {
-    /// In the order of offsets.
-    pub records: Vec<LogRecord>,
-    /// Where to read on; beyond every record here.
-    pub next_offset: i64,
-}
-
-/// Why an append, a trim or a read did not succeed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AppendError {
-    /// Refused: this leader epoch is over. Nothing was or will be stored.
-    #[error("not the leader any more")]
-    NotLeader,
-    /// Refused for now. Nothing was or will be stored.
-    #[error("log unavailable")]
-    Unavailable,
-    /// It may be stored, now or later.
-    #[error("outcome unknown")]
-    Uncertain,
-    /// What was read is not what was written.
-    #[error("corrupt: {0}")]
-    Corrupt(String),
-}
-
-/// One partition of `__consumer_offsets` as a coordinator needs it, in one leader epoch.
-pub trait OffsetLog: Send + Sync + 'static {
-    /// Log start offset.
-    fn start_offset(&self) -> i64;
-
-    /// First offset beyond all durable records (the high watermark). Fixed once the partition is
-    /// open, but for this coordinator's own appends.
-    fn end_offset(&self) -> i64;
-
-    /// Records from `from` on, as many as one read brings, at least one while `from` is below the
-    /// end. Cancel safe.
-    fn read(&self, from: i64) -> impl Future<Output = Result<LogChunk, AppendError>> + Send;
-
-    /// Appends all records as one batch, atomically; `Ok(offset of the first)` when durable. Called
-    /// once at a time.
-    fn append(
-        &self,
-        records: Vec<GroupRecord>,
-    ) -> impl Future<Output = Result<i64, AppendError>> + Send;
-
-    /// Moves the log start to `offset`, unless it is there already. May fail: it is tried again
-    /// with the next snapshot.
-    fn trim(&self, offset: i64) -> impl Future<Output = Result<(), AppendError>> + Send;
-}
 
 /// Why there is no answer from the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,6 +159,11 @@ impl Coordinator {
     pub async fn loaded(&self) -> bool {
         self.inner.reached(Stage::Serving).await;
         matches!(self.inner.lock().phase, Phase::Serving(_))
+    }
+
+    /// Whether it has ended.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.inner.lock().phase, Phase::Ended { .. })
     }
 
     /// Starts a snapshot now: before a planned move, for a short loading elsewhere (E-G2).
@@ -657,78 +592,5 @@ impl Waiters<'_> {
         let (answer, receiver) = oneshot::channel();
         self.waiters.insert(token, Waiter { answer, _lease: lease });
         (token, receiver)
-    }
-}
-
-/// The coordinators of the partitions that this broker leads.
-#[derive(Clone, Debug)]
-pub struct Coordinators {
-    inner: Arc<CoordinatorsInner>,
-}
-
-#[derive(Debug)]
-struct CoordinatorsInner {
-    env: Env,
-    config: Config,
-    partitions: i32,
-    open: Mutex<BTreeMap<i32, Coordinator>>,
-}
-
-impl Coordinators {
-    /// None open yet. `partitions`: of `__consumer_offsets`.
-    pub fn new(env: Env, config: Config, partitions: i32) -> Self {
-        let open = Mutex::new(BTreeMap::new());
-        Self { inner: Arc::new(CoordinatorsInner { env, config, partitions, open }) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, Coordinator>> {
-        self.inner.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Opens the coordinator of a partition that this broker leads now. A coordinator of a lower
-    /// leader epoch is closed; with the same or a higher one open, `log` is dropped and that one
-    /// returned, unless it has ended.
-    pub fn open(
-        &self,
-        partition: i32,
-        leader_epoch: LeaderEpoch,
-        log: impl OffsetLog,
-    ) -> Coordinator {
-        let mut open = self.lock();
-        if let Some(present) = open.get(&partition) {
-            let ended = matches!(present.inner.lock().phase, Phase::Ended { .. });
-            if present.leader_epoch() > leader_epoch
-                || (present.leader_epoch() == leader_epoch && !ended)
-            {
-                return present.clone();
-            }
-            present.close();
-        }
-        let (env, config) = (&self.inner.env, self.inner.config.clone());
-        let coordinator = Coordinator::open(env, config, partition, leader_epoch, log);
-        open.insert(partition, coordinator.clone());
-        coordinator
-    }
-
-    /// Closes the coordinator of a partition whose leadership in `leader_epoch` is over; a later one
-    /// stays.
-    pub fn close(&self, partition: i32, leader_epoch: LeaderEpoch) {
-        let mut open = self.lock();
-        if open.get(&partition).is_some_and(|present| present.leader_epoch() <= leader_epoch)
-            && let Some(present) = open.remove(&partition)
-        {
-            present.close();
-        }
-    }
-
-    /// The coordinator of a group; `None`: not here (NOT_COORDINATOR).
-    pub fn of_group(&self, group_id: &str) -> Option<Coordinator> {
-        let partition = super::coordinator_partition(group_id, self.inner.partitions);
-        self.lock().get(&partition).cloned()
-    }
-
-    /// All open coordinators, by partition.
-    pub fn all(&self) -> Vec<Coordinator> {
-        self.lock().values().cloned().collect()
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! handlers → coordinator (async: tokens, appends, timers)      one per partition of __consumer_offsets
 //!               └ shard (pure: all groups of the partition, offsets, expiry, admin requests)
-//!                    ├ state + rebalance (pure: one group's membership)
+//!                    ├ state + join + rebalance (pure: one group's membership)
 //!                    └ fold (pure: what the log says; the only source of offsets and of snapshots)
 //!                         └ records (Kafka's schemas of keys and values)
 //! ```
@@ -15,8 +15,11 @@
 pub mod api;
 pub mod coordinator;
 pub mod fold;
+mod join;
+pub mod offset_log;
 mod rebalance;
 pub mod records;
+pub mod registry;
 pub mod shard;
 pub mod state;
 #[cfg(test)]
@@ -24,9 +27,9 @@ mod tests;
 mod timers;
 
 pub use api::{Blob, Code, Text};
-pub use coordinator::{
-    AppendError, Coordinator, Coordinators, GroupRecord, LogChunk, LogRecord, OffsetLog,
-};
+pub use coordinator::Coordinator;
+pub use offset_log::{AppendError, GroupRecord, LogChunk, LogRecord, OffsetLog};
+pub use registry::Coordinators;
 pub use shard::Config;
 
 /// The partition of `__consumer_offsets` that holds a group: Java's `String.hashCode` of the id,

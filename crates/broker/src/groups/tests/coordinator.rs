@@ -8,7 +8,7 @@ use talos_common::{Env, LeaderEpoch};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::groups::coordinator::{
+use crate::groups::{
     AppendError, Coordinator, Coordinators, GroupRecord, LogChunk, LogRecord, OffsetLog,
 };
 

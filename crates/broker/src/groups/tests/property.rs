@@ -251,7 +251,7 @@ impl World {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 3000,
+        cases: 300,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
