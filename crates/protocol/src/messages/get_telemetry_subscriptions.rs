@@ -1,0 +1,28 @@
+//! GetTelemetrySubscriptions: which metrics a client should push (KIP-714).
+
+use crate::primitives::{Str, Uuid};
+
+message! {
+    GetTelemetrySubscriptionsRequest: versions [0], flexible [0+],
+        key GetTelemetrySubscriptions, response GetTelemetrySubscriptionsResponse;
+    /// Request: which metrics a client should push (KIP-714).
+    struct GetTelemetrySubscriptionsRequest {
+        client_instance_id: Uuid [0+],
+    }
+}
+
+message! {
+    GetTelemetrySubscriptionsResponse: versions [0], flexible [0+];
+    /// Answers [`GetTelemetrySubscriptionsRequest`].
+    struct GetTelemetrySubscriptionsResponse {
+        throttle_time_ms: i32 [0+],
+        error_code: i16 [0+],
+        client_instance_id: Uuid [0+],
+        subscription_id: i32 [0+],
+        accepted_compression_types: Vec<i8> [0+],
+        push_interval_ms: i32 [0+],
+        telemetry_max_bytes: i32 [0+],
+        delta_temporality: bool [0+],
+        requested_metrics: Vec<Str> [0+],
+    }
+}
