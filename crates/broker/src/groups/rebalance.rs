@@ -14,6 +14,9 @@ use super::shard::Config;
 use super::state::{Effects, Group, Member, Now, Reply, State, Then, Token};
 use super::timers::Timer;
 
+/// Shortest time between two looks for a static member that comes back.
+const AWAY_PAUSE_MS: u64 = 1_000;
+
 impl Group {
     /// SyncGroup: answered now or when the assignment is durable.
     pub(super) fn sync(
@@ -277,7 +280,9 @@ impl Group {
         }
         if !self.elect_joined_leader() && !self.members.is_empty() {
             // Only static members, none of them back: wait on until their sessions end.
-            return self.schedule_join(now);
+            // Not at once, whatever their timeout says: that would be a busy loop.
+            let at_ms = now.mono_ms.saturating_add(self.rebalance_timeout_ms().max(AWAY_PAUSE_MS));
+            return self.timers.schedule(Timer::Join, at_ms);
         }
         self.generation = self.generation.checked_add(1).unwrap_or(0);
         self.pending_sync.clear();

@@ -30,7 +30,7 @@ fn metadata_and_epoch_come_back_and_all_topics_can_be_asked_for() {
         leader_epoch: 3,
         metadata: "note".into(),
     };
-    assert_eq!(sim.shard.fetch(&all), [expected.clone()]);
+    assert_eq!(sim.shard.fetch(&all), [expected]);
     // No metadata is the empty text; an unknown partition or group has -1.
     let mut request = commit_request("", -1, 6);
     request.offsets[0].metadata = None;

@@ -7,20 +7,52 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Join { who: usize, instance: Option<u8>, topics: u8, version: i16 },
-    Sync { who: usize },
-    Heartbeat { who: usize },
-    Leave { who: usize },
-    Commit { who: usize, partition: i32, offset: i64 },
-    CommitSimple { group: u8, partition: i32, offset: i64 },
-    Delete { group: u8 },
-    DeleteOffset { group: u8, partition: i32 },
-    TopicDeleted { topic: u8 },
-    Advance { ms: u64 },
+    Join {
+        who: usize,
+        instance: Option<u8>,
+        topics: u8,
+        version: i16,
+    },
+    Sync {
+        who: usize,
+    },
+    Heartbeat {
+        who: usize,
+    },
+    Leave {
+        who: usize,
+    },
+    Commit {
+        who: usize,
+        partition: i32,
+        offset: i64,
+    },
+    CommitSimple {
+        group: u8,
+        partition: i32,
+        offset: i64,
+    },
+    Delete {
+        group: u8,
+    },
+    DeleteOffset {
+        group: u8,
+        partition: i32,
+    },
+    TopicDeleted {
+        topic: u8,
+    },
+    Advance {
+        ms: u64,
+    },
     Take,
-    Done { ok: bool },
+    Done {
+        ok: bool,
+    },
     Snapshot,
     Reload,
+    /// Everybody joins, and once the join phase is over syncs: most runs see stable groups.
+    Progress,
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -44,6 +76,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => prop_oneof![8 => Just(true), 1 => Just(false)].prop_map(|ok| Op::Done { ok }),
         1 => Just(Op::Snapshot),
         1 => Just(Op::Reload),
+        4 => Just(Op::Progress),
     ];
     proptest::collection::vec(op, 1..120)
 }
@@ -187,6 +220,7 @@ impl World {
             }
             Op::Take => self.take(),
             Op::Done { ok } => self.done(ok),
+            Op::Progress => self.progress(),
             Op::Snapshot => self.sim.shard.start_snapshot(),
             Op::Reload => {
                 self.settle();
@@ -216,6 +250,21 @@ impl World {
         request.protocols[0].1 = subscription(if topics == 0 { &["t"] } else { &["t", "u"] });
         let token = self.sim.ask_join(&request);
         self.clients[who].waiting = Some(token);
+    }
+
+    fn progress(&mut self) {
+        for _ in 0..2 {
+            for who in 0..3 {
+                if self.clients[who].waiting.is_none() {
+                    self.join(who, None, 0, 9);
+                    self.learn();
+                }
+            }
+        }
+        self.run(Op::Advance { ms: 3_000 });
+        self.run(Op::Advance { ms: 3_000 });
+        (0..self.clients.len()).for_each(|who| self.sync(who));
+        self.settle();
     }
 
     fn sync(&mut self, who: usize) {

@@ -188,6 +188,31 @@ fn a_static_member_that_stays_away_keeps_its_place_until_its_session_ends() {
 }
 
 #[test]
+fn a_rebalance_that_nobody_joins_waits_for_sessions_without_a_busy_loop() {
+    let mut sim = Sim::new();
+    let request = JoinRequest { rebalance_timeout_ms: 1, ..static_request("", "a") };
+    let join = sim.ask_join(&request);
+    sim.advance(3_000);
+    let id = sim.joined(join).member_id.clone();
+    sim.finish(&[(id.clone(), join)]);
+    // Another member comes and goes: a rebalance, and the static member does not join it.
+    let other = sim.ask_join(&join_request(""));
+    let other = sim.joined(other).member_id.clone();
+    let joining = sim.ask_join(&join_request(&other));
+    sim.ask_leave(&[(&other, None)]);
+    assert_eq!(sim.joined(joining).code, Code::UnknownMemberId);
+    let mut ticks = 0;
+    while sim.state() == Some(State::PreparingRebalance) {
+        let next = sim.shard.next_deadline();
+        sim.advance(next.saturating_sub(sim.now.mono_ms));
+        ticks += 1;
+        assert!(ticks < 20, "busy at {}", sim.now.mono_ms);
+    }
+    assert_eq!(heartbeat(&mut sim, &id, "a"), Code::UnknownMemberId);
+    assert_eq!(sim.state(), Some(State::Empty));
+}
+
+#[test]
 fn an_administrator_removes_a_static_member_by_its_instance_id() {
     let mut sim = Sim::new();
     let members = stable(&mut sim);
