@@ -1,4 +1,5 @@
 //! Random runs: SQLite against its twin in memory, and many brokers under faults.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod common;
 
