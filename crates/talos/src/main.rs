@@ -1,3 +1,3 @@
-//! The `talos` binary: command line, configuration, wiring of the broker, admin HTTP.
+//! The `talos` binary. Everything is in the library.
 
 fn main() {}

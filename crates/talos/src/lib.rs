@@ -1,0 +1,6 @@
+//! The `talos` binary as a library: configuration, command line, client tooling, admin HTTP.
+//!
+//! Everything is here, and not in `main.rs`, so that tests reach it.
+
+pub mod config;
+pub mod telemetry;
