@@ -2,5 +2,6 @@
 //!
 //! Everything is here, and not in `main.rs`, so that tests reach it.
 
+pub mod client;
 pub mod config;
 pub mod telemetry;
