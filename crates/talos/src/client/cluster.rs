@@ -78,6 +78,8 @@ struct State {
     brokers: BTreeMap<i32, String>,
     topics: BTreeMap<String, Arc<Topic>>,
     connections: BTreeMap<String, Arc<Connection>>,
+    /// Whether any broker was reached so far.
+    reached: bool,
 }
 
 /// A cluster. Clones share connections and metadata.
@@ -130,6 +132,7 @@ impl Cluster {
         };
         let opened = Arc::new(Connection::open(&self.env, server, options).await?);
         let mut state = self.state();
+        state.reached = true;
         let slot =
             state.connections.entry(server.to_owned()).or_insert_with(|| Arc::clone(&opened));
         // Two may have connected at once: the first stays, so that the order of requests holds.
@@ -317,7 +320,7 @@ impl Cluster {
             };
             let unknown = error.code() == Some(ErrorCode::UnknownTopicOrPartition);
             // Who is not there at the start is told at once: waiting hides the mistake.
-            let absent = matches!(error, ClientError::Connect { .. });
+            let absent = matches!(error, ClientError::Connect { .. }) && !self.state().reached;
             let again = error.is_retriable() && !absent && (patient || !unknown);
             if !again || self.env.clock.now() + pause >= deadline {
                 return Err(error);

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use talos_protocol::Str;
 use talos_protocol::records::{Limits, decode_records};
+use talos_protocol::{ErrorCode, Str};
 use tokio::sync::watch;
 
 use super::{run_client_until, time};
@@ -140,6 +140,14 @@ async fn consume(cluster: Cluster, stop: Stop, args: ConsumeArgs) -> anyhow::Res
     }
 }
 
+/// Whether the group has moved on without this member.
+fn is_stale(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::RebalanceInProgress | ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration
+    )
+}
+
 struct Reading {
     cluster: Cluster,
     args: ConsumeArgs,
@@ -253,7 +261,16 @@ impl Reading {
                 () = rebalance => return Ok(Pause::Rebalance),
                 fetched = consumer.next() => fetched,
                 () = clock.sleep_until(last_commit + COMMIT_EVERY) => {
-                    self.commit(member).await?;
+                    if let Err(error) = self.commit(member).await {
+                        match error.code() {
+                            Some(code) if member.is_some() && is_stale(code) => {
+                                return Ok(Pause::Rebalance);
+                            }
+                            // The next commit has these offsets as well.
+                            _ if error.is_retriable() => output::note(format!("warning: {error}")),
+                            _ => return Err(error.into()),
+                        }
+                    }
                     last_commit = clock.now();
                     continue;
                 }
