@@ -148,8 +148,7 @@ impl Broker {
     /// The end of the broker's log, for error messages.
     pub fn log_tail(&self) -> String {
         let log = fs::read(self.log_path()).unwrap_or_default();
-        let lines: Vec<String> =
-            String::from_utf8_lossy(&log).lines().map(str::to_owned).collect();
+        let lines: Vec<String> = String::from_utf8_lossy(&log).lines().map(str::to_owned).collect();
         format!("--- end of the broker's log ---\n{}", process::tail(&lines))
     }
 

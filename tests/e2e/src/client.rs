@@ -74,7 +74,7 @@ impl Client {
 
     /// Whether a header without a value can be told from one with an empty value.
     pub fn null_headers(self) -> bool {
-        !matches!(self, Self::Sarama | Self::KafkaJs)
+        !matches!(self, Self::KafkaPython | Self::Sarama | Self::KafkaJs)
     }
 
     /// The process that carries out a verb.
@@ -89,7 +89,8 @@ impl Client {
                 java
             }
             Self::Confluent | Self::KafkaPython => {
-                let script = if self == Self::Confluent { "confluent.py" } else { "kafkapython.py" };
+                let script =
+                    if self == Self::Confluent { "confluent.py" } else { "kafkapython.py" };
                 let mut python = process::command(services.python()?);
                 python.arg("-B").arg(services.client_dir("python").join(script));
                 python
@@ -165,7 +166,8 @@ impl Session {
 
     fn call(&mut self, verb: &str, args: &[(&str, &str)]) -> Result<Value> {
         let before = self.running.stdout.all().len();
-        let words: Vec<String> = args.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let words: Vec<String> =
+            args.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let line = [&[verb.to_owned()], &words[..]].concat().join("\t");
         let stdin = self.running.stdin().context("the session is closed")?;
         writeln!(stdin, "{line}").and_then(|()| stdin.flush()).context("the session has ended")?;

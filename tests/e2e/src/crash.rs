@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -63,11 +63,15 @@ pub fn kill_under_load(world: &mut World, plan: Plan) -> Result<()> {
         &[("topic", &topic), ("partitions", PARTITIONS)],
     )?;
     ensure!(created["ok"] == true, "cannot create the topic: {created}");
-    let result = drive(world, plan, &topic, &file).and_then(|()| judge(&file, world.broker.target()));
+    let result =
+        drive(world, plan, &topic, &file).and_then(|()| judge(&file, world.broker.target()));
     result.map_err(|error| {
         let kept = std::env::temp_dir().join(format!("talos-e2e-history-{}.jsonl", plan.seed));
-        match fs::copy(&file, &kept) {
-            Ok(_) => error.context(format!("the history is kept in {}", kept.display())),
+        // Beside it: what the client libraries logged. It is there as soon as the history is.
+        let copied = fs::copy(&file, &kept)
+            .and_then(|_| fs::copy(client_log(&file), client_log(&kept)).map(drop));
+        match copied {
+            Ok(()) => error.context(format!("history and client log: {}[.log]", kept.display())),
             Err(_) => error.context("there is no history"),
         }
     })
@@ -101,6 +105,13 @@ fn drive(world: &mut World, plan: Plan, topic: &str, file: &Path) -> Result<()> 
         println!("restart to ready: median {middle:?}, longest {longest:?}");
     }
     Ok(())
+}
+
+/// Where the load writes the log of its client library: the history's name and `.log`.
+fn client_log(history: &Path) -> PathBuf {
+    let mut name = history.as_os_str().to_owned();
+    name.push(".log");
+    PathBuf::from(name)
 }
 
 fn judge(file: &Path, target: Target) -> Result<()> {

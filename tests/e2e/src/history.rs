@@ -241,7 +241,10 @@ mod tests {
             Some(Event::Ack { id: id.clone(), partition: 1, offset: 40 })
         );
         let end = parse(r#"{"e":"read_end","r":"r0","i":2,"p":1,"o":-1}"#);
-        assert_eq!(end, Some(Event::ReadEnd { pass: ("r0".to_owned(), 2), partition: 1, end: None }));
+        assert_eq!(
+            end,
+            Some(Event::ReadEnd { pass: ("r0".to_owned(), 2), partition: 1, end: None })
+        );
         assert_eq!(parse(r#"{"e":"ack","w":"p0","n":7}"#), None);
         assert_eq!(parse("{\"e\":\"ack\",\"w\""), None);
     }

@@ -1,5 +1,6 @@
 //! `kill -9` under load, with a history checker. `TALOS_E2E_ROUNDS` kills (5), moments chosen by
 //! `TALOS_E2E_SEED` (1).
+#![allow(clippy::print_stdout, reason = "says how to run it again")]
 
 use std::process::ExitCode;
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 )
 
 type verb func(bootstrap string, args args, answer map[string]any) error
@@ -25,10 +26,27 @@ func main() {
 		os.Exit(2)
 	}
 	answer := map[string]any{"ok": true}
-	if err := run(bootstrap, parseArgs(os.Args[4:]), answer); err != nil {
+	if err := patiently(code, func() error { return run(bootstrap, parseArgs(os.Args[4:]), answer) }); err != nil {
 		answer = map[string]any{"ok": false, "code": code(err), "error": err.Error()}
 	}
 	say(answer)
+}
+
+// patiently tries again where a coordinator is loading, moving or not there yet: sarama hands these
+// to its user.
+func patiently(code func(error) int, run func() error) error {
+	for left := 40; ; left-- {
+		err := run()
+		if err == nil || left == 0 {
+			return err
+		}
+		switch code(err) {
+		case 14, 15, 16:
+			time.Sleep(250 * time.Millisecond)
+		default:
+			return err
+		}
+	}
 }
 
 var sayLock sync.Mutex

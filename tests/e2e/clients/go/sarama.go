@@ -55,7 +55,8 @@ func saramaConfig(a args) *sarama.Config {
 	config.Version = sarama.V3_6_0_0
 	config.Producer.Compression = codecs[a.str("codec", "none")]
 	config.Producer.RequiredAcks = acks[a.str("acks", "all")]
-	config.Producer.MaxMessageBytes = 20000000
+	// Also the limit of a whole batch.
+	config.Producer.MaxMessageBytes = 11500000
 	config.Producer.Flush.Frequency = time.Duration(a.num("linger_ms", 5)) * time.Millisecond
 	config.Producer.Flush.MaxMessages = int(max(a.num("batch_size", 100000)/10, 1))
 	config.Producer.Return.Successes = true
@@ -178,12 +179,12 @@ func saramaCommit(bootstrap string, a args, _ map[string]any) error {
 	}
 	place.MarkOffset(a.num("offset", 0), a.str("metadata", ""))
 	manager.Commit()
-	select {
-	case failure := <-place.Errors():
-		return failure.Err
-	default:
+	place.AsyncClose()
+	err = manager.Close()
+	for failure := range place.Errors() {
+		err = errors.Join(err, failure.Err)
 	}
-	return errors.Join(place.Close(), manager.Close())
+	return err
 }
 
 type saramaHandler struct{ topic string }

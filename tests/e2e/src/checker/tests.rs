@@ -281,7 +281,7 @@ fn a_stale_read() {
 #[test]
 fn a_refused_position() {
     let refused = Event::OutOfRange { partition: 0, offset: 1 };
-    caught(&replace(&end("r", 2), &[refused.clone()]), |v| {
+    caught(&replace(&end("r", 2), std::slice::from_ref(&refused)), |v| {
         matches!(v, Violation::Refused { at: (0, 1) })
     });
     let deleted = Event::Trim { partition: 0, before: 2 };

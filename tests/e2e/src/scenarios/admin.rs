@@ -84,6 +84,9 @@ pub fn configs(ctx: &mut Ctx<'_>) -> Result<()> {
     }
     ctx.ok("alter", &[&place[..], &[("delete", "retention.ms")]].concat())?;
     ensure!(value("retention.ms")?.as_deref() == Some("604800000"), "back to the default");
+    if ctx.client() == Client::KafkaPython {
+        return Ok(()); // it gives no settings for an unknown topic, and no error
+    }
     let unknown = ctx.name("unknown");
     ctx.refused("configs", &[("topic", &unknown)], &[3]) // UNKNOWN_TOPIC_OR_PARTITION
 }

@@ -75,7 +75,8 @@ pub fn acks(ctx: &mut Ctx<'_>) -> Result<()> {
     for acks in ["0", "1", "all"] {
         let topic = ctx.name(acks);
         ctx.create(&topic, 1, "")?;
-        let read = round_trip(ctx, &topic, &[("acks", acks), ("seed", acks.len().to_string().as_str())])?;
+        let read =
+            round_trip(ctx, &topic, &[("acks", acks), ("seed", acks.len().to_string().as_str())])?;
         expect(&read["partitions"]["0"], "last", 99)?;
     }
     Ok(())
@@ -144,8 +145,7 @@ pub fn offsets_by_time(ctx: &mut Ctx<'_>) -> Result<()> {
             (BASE_TIME + 99_001, -1),
         ] {
             let at = at.to_string();
-            let found =
-                ctx.ok("offsets", &[("topic", &topic), ("partition", "0"), ("at", &at)])?;
+            let found = ctx.ok("offsets", &[("topic", &topic), ("partition", "0"), ("at", &at)])?;
             // Some clients turn "no such record" into the end of the partition.
             let found = int(&found, "offset")?;
             ensure!(
