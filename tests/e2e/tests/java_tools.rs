@@ -140,9 +140,9 @@ fn consumer_groups(world: &mut World) -> Result<()> {
     let described = ok(world, GROUP, &[&group[..], &["--describe"]].concat(), "")?;
     let row = described.lines().find(|line| line.contains(topic)).context("a row")?;
     let words: Vec<_> = row.split_whitespace().collect();
+    // Committed, end, lag; whether a leader epoch stands between differs between versions.
     ensure!(
-        words[..6] == ["tool-group", topic, "0", "-", "2", "3"]
-            || words[..6] == ["tool-group", topic, "0", "2", "3", "1"],
+        words.windows(3).any(|three| three == ["2", "3", "1"]),
         "the group has not read two of three records: {described}"
     );
     let state = ok(world, GROUP, &[&group[..], &["--describe", "--state"]].concat(), "")?;

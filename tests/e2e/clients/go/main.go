@@ -32,8 +32,8 @@ func main() {
 	say(answer)
 }
 
-// patiently tries again where a coordinator is loading, moving or not there yet: sarama hands these
-// to its user.
+// patiently tries again where there is no leader yet, or a coordinator is loading or moving: sarama
+// hands these to its user.
 func patiently(code func(error) int, run func() error) error {
 	for left := 40; ; left-- {
 		err := run()
@@ -41,7 +41,7 @@ func patiently(code func(error) int, run func() error) error {
 			return err
 		}
 		switch code(err) {
-		case 14, 15, 16:
+		case 5, 6, 14, 15, 16:
 			time.Sleep(250 * time.Millisecond)
 		default:
 			return err

@@ -7,11 +7,17 @@ pub mod admin;
 pub mod data;
 pub mod groups;
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::client::{Client, Member};
+use crate::process::POLL;
 use crate::suite::World;
+
+/// A change that was acknowledged must be seen by then.
+const LEARNED: Duration = Duration::from_secs(15);
 
 /// One scenario.
 pub type Body = fn(&mut Ctx<'_>) -> Result<()>;
@@ -92,6 +98,36 @@ impl<'a> Ctx<'a> {
         let answer = self.call(verb, args)?;
         ensure!(answer["ok"] == true, "{verb} {args:?} was refused: {answer}");
         Ok(answer)
+    }
+
+    /// Asks until an answer is as wanted. Kafka's controller acknowledges a change before its
+    /// broker has learned of it, so a question right after may still get the old answer.
+    ///
+    /// # Errors
+    /// When the answer is still another one after a while.
+    pub fn until(
+        &self,
+        verb: &str,
+        args: &[(&str, &str)],
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now() + LEARNED;
+        loop {
+            let answer = self.ok(verb, args)?;
+            if wanted(&answer) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{verb} {args:?} still answers {answer}");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Waits until a topic is listed with this number of partitions; `None`: not at all.
+    ///
+    /// # Errors
+    /// When it is not so after a while.
+    pub fn listed(&self, topic: &str, partitions: Option<i64>) -> Result<()> {
+        self.until("topics", &[], |answer| answer["topics"][topic].as_i64() == partitions)
     }
 
     /// Runs a verb that must be refused with one of Kafka's error numbers.
