@@ -225,9 +225,12 @@ class Load:
                 end = message.offset()
                 self.progress.note(name)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                # Deleted meanwhile, or beyond the end: the checker judges which.
-                self.history.add(e="out_of_range", r=name, i=number, p=partition, o=start)
-                break
+                # Deleted meanwhile, or beyond the end: the checker judges which. The error may be a
+                # late one of the pass before, so it is noted with the position that it names.
+                at = message.offset()
+                self.history.add(e="out_of_range", r=name, i=number, p=message.partition(), o=at)
+                if message.partition() == partition and at >= start:
+                    break
         consumer.unassign()
         self.history.add(e="read_end", r=name, i=number, p=partition, o=-1 if end is None else end)
         return end is not None
