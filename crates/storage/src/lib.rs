@@ -14,11 +14,23 @@ use std::pin::Pin;
 use bytes::Bytes;
 use talos_common::BrokerDir;
 
+#[doc(hidden)]
+pub mod conformance;
 mod error;
+pub mod local;
+pub mod memory;
 mod path;
 
 pub use error::{Error, ErrorKind, Result};
+pub use local::{LocalOptions, LocalStorage};
+pub use memory::{MemoryOptions, MemoryStorage};
 pub use path::{FilePath, Prefix};
+
+/// The most files that one page of [`Storage::list`] holds.
+pub const LIST_PAGE: usize = 1_000;
+
+/// The most bytes that one [`Storage::read`] may ask for; more is `Invalid`.
+pub const READ_LIMIT_BYTES: u64 = 64 << 20;
 
 /// A boxed future, so that [`Storage`] can be a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -36,7 +48,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     fn create(&self, path: FilePath) -> BoxFuture<'_, Result<Box<dyn Writer>>>;
 
     /// The bytes of `path` in `range` (end exclusive), by any process, also while it is written.
-    /// Shorter only where the file ends. What an open or preallocated file holds above the position
+    /// Shorter only where the file ends; `Invalid` for a backward range or one of more than
+    /// [`READ_LIMIT_BYTES`]. What an open or preallocated file holds above the position
     /// that its writer states as durable is not a fact (E-H5); checksums are the caller's.
     fn read(&self, path: &FilePath, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>>;
 
@@ -47,20 +60,23 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     fn seal(&self, dir: BrokerDir) -> BoxFuture<'_, Result<Vec<FileInfo>>>;
 
     /// Files below `prefix` in name order, those after `after` (exclusive) only, at most one page
-    /// (1,000). Not a snapshot: for sealed directories and garbage only (E-J1). An empty page is the
+    /// ([`LIST_PAGE`]). Not a snapshot: for sealed directories and garbage only (E-J1). An empty page is the
     /// end; a missing directory has no files.
-    fn list(&self, prefix: Prefix, after: Option<FilePath>) -> BoxFuture<'_, Result<Vec<FileInfo>>>;
+    fn list(&self, prefix: Prefix, after: Option<FilePath>)
+    -> BoxFuture<'_, Result<Vec<FileInfo>>>;
 
-    /// Removes `path`; fine when it is missing already.
+    /// Removes `path`; fine when it is missing already. A writer of it gets `NotFound`. May be undone by
+    /// a power loss: a file that is back is garbage, not news.
     fn delete(&self, path: &FilePath) -> BoxFuture<'_, Result<()>>;
 
     /// Removes the sealed directory `dir` and all its files; its seal outlives it (E-O3). `Invalid`
-    /// when it is not sealed.
+    /// when it is not sealed; fine when it is gone already; `NotFound` when it was never made.
     fn delete_dir(&self, dir: BrokerDir) -> BoxFuture<'_, Result<()>>;
 
     /// Writes the whole immutable file `path`, durable when this resolves. Exclusive: `Exists` when
     /// there is one. After any other error the name must not be used again: each attempt takes a new
-    /// one. Nobody sees a part of it.
+    /// one. Nobody sees a part of it. `Full`: no room, not applied. A file of a broker directory:
+    /// `NotFound` when the directory was never made, `Fenced` when it is sealed. `Invalid` for a journal.
     fn publish(&self, path: &FilePath, parts: Vec<Bytes>) -> BoxFuture<'_, Result<()>>;
 
     /// What the layer above may expect of this store.
@@ -74,8 +90,8 @@ pub trait Writer: Send + std::fmt::Debug {
     /// The first failure fails all later ones and kills the writer: `Fenced` when the directory is
     /// sealed, `Full` when nothing of it was written, `Uncertain` when it may become durable later,
     /// `Fatal` when the store can no longer tell what is durable (a failed `fdatasync`). Dropping the
-    /// future does not take the append back. `Invalid`: beyond [`Traits::file_bytes`]; nothing was
-    /// written and the writer lives.
+    /// future does not take the append back. `Invalid`: nothing was written and the writer lives; the
+    /// bytes and the note reach beyond [`Traits::file_bytes`], or far too many appends are in flight.
     ///
     /// `note` is put behind the appended bytes before the future resolves, without being part of the
     /// file: the next append overwrites it. It survives the end of the process but maybe not of the

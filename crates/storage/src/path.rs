@@ -1,13 +1,17 @@
 //! Logical file names. A backend decides where they lie; their text form is one path everywhere, so
 //! that a person finds the same names on every store.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use talos_common::{BrokerDir, LaneId, LeaderEpoch, TopicId, TopicPartitionId};
+use talos_common::{
+    BrokerDir, BrokerEpoch, BrokerId, LaneId, LeaderEpoch, TopicId, TopicPartitionId,
+};
 
-/// The name of one file. Ordered by its text form's meaning: directory, kind, number.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The name of one file. Ordered by the meaning of its text form: root folder, then directory or
+/// partition, then kind, then numbers; so what lies below one [`Prefix`] stands together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FilePath {
     /// Which cluster this store belongs to (E-W3): `cluster`.
     Cluster,
@@ -63,12 +67,32 @@ pub enum Prefix {
 }
 
 impl Prefix {
+    /// The lowest name that can lie below: where a listing in name order begins.
+    pub fn first(&self) -> FilePath {
+        let dir = |dir| FilePath::Journal { dir, lane: LaneId(0), number: 0 };
+        let partition = |partition| FilePath::Segment {
+            partition,
+            base_offset: i64::MIN,
+            leader_epoch: LeaderEpoch(i32::MIN),
+            attempt: 0,
+        };
+        let topic = |topic| partition(TopicPartitionId { topic, partition: i32::MIN });
+        match self {
+            Self::Dir(of) => dir(*of),
+            Self::Brokers => dir(BrokerDir { broker: BrokerId(i32::MIN), epoch: BrokerEpoch(0) }),
+            Self::Partition(of) => partition(*of),
+            Self::Topic(of) => topic(*of),
+            Self::Topics => topic(TopicId([0; 16])),
+        }
+    }
+
     /// Whether `path` lies below.
     pub fn holds(&self, path: &FilePath) -> bool {
         match (self, path) {
-            (Self::Dir(dir), FilePath::Journal { dir: of, .. } | FilePath::Sorted { dir: of, .. }) => {
-                dir == of
-            }
+            (
+                Self::Dir(dir),
+                FilePath::Journal { dir: of, .. } | FilePath::Sorted { dir: of, .. },
+            ) => dir == of,
             (Self::Brokers, FilePath::Journal { .. } | FilePath::Sorted { .. })
             | (Self::Topics, FilePath::Segment { .. }) => true,
             (Self::Topic(topic), FilePath::Segment { partition, .. }) => *topic == partition.topic,
@@ -82,6 +106,41 @@ impl Prefix {
                 | FilePath::Segment { .. },
             ) => false,
         }
+    }
+}
+
+impl Ord for FilePath {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let root = |path: &Self| match path {
+            Self::Cluster => 0,
+            Self::Journal { .. } | Self::Sorted { .. } => 1,
+            Self::SealIndex { .. } => 2,
+            Self::Segment { .. } => 3,
+        };
+        // Within a broker directory journals (0, lane, number) stand before sorted ones (1, 0, number).
+        let in_dir = |path: &Self| match path {
+            Self::Journal { dir, lane, number } => (Some(*dir), 0, lane.0, *number),
+            Self::Sorted { dir, number } => (Some(*dir), 1, 0, *number),
+            Self::SealIndex { dir, attempt } => (Some(*dir), 0, 0, *attempt),
+            Self::Cluster | Self::Segment { .. } => (None, 0, 0, 0),
+        };
+        let in_topics = |path: &Self| match path {
+            Self::Segment { partition, base_offset, leader_epoch, attempt } => {
+                Some((*partition, *base_offset, *leader_epoch, *attempt))
+            }
+            Self::Cluster | Self::Journal { .. } | Self::Sorted { .. } | Self::SealIndex { .. } => {
+                None
+            }
+        };
+        (root(self).cmp(&root(other)))
+            .then_with(|| in_dir(self).cmp(&in_dir(other)))
+            .then_with(|| in_topics(self).cmp(&in_topics(other)))
+    }
+}
+
+impl PartialOrd for FilePath {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -173,7 +232,56 @@ fn parse(text: &str) -> Option<FilePath> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use talos_common::{BrokerEpoch, BrokerId};
+
+    #[test]
+    fn what_lies_below_a_prefix_stands_together_from_its_first_name_on() {
+        let dir = |broker, epoch| BrokerDir { broker: BrokerId(broker), epoch: BrokerEpoch(epoch) };
+        let journal = |dir, lane| FilePath::Journal { dir, lane: LaneId(lane), number: 3 };
+        let segment = |topic: u8, partition, base_offset| FilePath::Segment {
+            partition: TopicPartitionId { topic: TopicId([topic; 16]), partition },
+            base_offset,
+            leader_epoch: LeaderEpoch(0),
+            attempt: 9,
+        };
+        let sorted = [
+            FilePath::Cluster,
+            journal(dir(1, 2), 0),
+            journal(dir(1, 2), 11),
+            FilePath::Sorted { dir: dir(1, 2), number: 1 },
+            journal(dir(1, 10), 0),
+            FilePath::Sorted { dir: dir(2, 1), number: 0 },
+            FilePath::SealIndex { dir: dir(1, 1), attempt: 1 },
+            segment(1, 2, 5),
+            segment(1, 10, 0),
+            segment(1, 10, 7),
+            segment(2, 0, 0),
+        ];
+        assert!(sorted.is_sorted_by(|a, b| a < b));
+        for path in &sorted {
+            assert_eq!(path.cmp(path), Ordering::Equal);
+            let (prefixes, first) = match path {
+                FilePath::Journal { dir, .. } | FilePath::Sorted { dir, .. } => {
+                    (vec![Prefix::Dir(*dir), Prefix::Brokers], true)
+                }
+                FilePath::Segment { partition, .. } => (
+                    vec![
+                        Prefix::Partition(*partition),
+                        Prefix::Topic(partition.topic),
+                        Prefix::Topics,
+                    ],
+                    true,
+                ),
+                FilePath::Cluster | FilePath::SealIndex { .. } => (vec![], false),
+            };
+            assert_eq!(first, prefixes.iter().any(|prefix| prefix.holds(path)));
+            for prefix in prefixes {
+                assert!(prefix.first() <= *path, "{prefix:?} {path}");
+                let below: Vec<_> = sorted.iter().map(|path| prefix.holds(path)).collect();
+                let stretches = below.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
+                assert_eq!(stretches, 1, "{prefix:?}");
+            }
+        }
+    }
 
     #[test]
     fn every_kind_of_name_round_trips_and_foreign_names_are_refused() {
@@ -193,7 +301,9 @@ mod tests {
         ] {
             assert_eq!(path.to_string().parse(), Ok(path));
         }
-        for bad in ["", "brokers/3-9/journal-2-77", "brokers/../cluster", "topics/x/1/2-3-4", "spare/1"] {
+        for bad in
+            ["", "brokers/3-9/journal-2-77", "brokers/../cluster", "topics/x/1/2-3-4", "spare/1"]
+        {
             assert!(bad.parse::<FilePath>().is_err(), "{bad:?}");
         }
     }

@@ -1,0 +1,192 @@
+//! Storage on the local disk, for one broker: journals are preallocated, recycled files that one thread
+//! writes and syncs; everything else is written whole and then named.
+//!
+//! Invariants: one process per data directory (a lock file); a name is made durable before its call
+//! answers; a seal outlives its directory (E-H4, E-O3); a failed sync ends all writing (E-H6).
+
+mod disk;
+pub mod faults;
+mod flusher;
+mod handles;
+mod layout;
+mod names;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use talos_common::{BrokerDir, Env};
+use tokio::sync::Semaphore;
+
+use crate::{
+    BoxFuture, Error, ErrorKind, FileInfo, FilePath, Prefix, READ_LIMIT_BYTES, Result, Storage,
+    Traits, Writer,
+};
+use faults::DiskFaults;
+use flusher::LocalWriter;
+use names::Names;
+
+/// How many calls may wait for the disk at once, reads aside.
+const CALLS: usize = 4;
+/// How many reads may wait for the disk at once.
+const READS: usize = 8;
+/// How often a read begins again because some file was deleted meanwhile.
+const READ_TRIES: usize = 64;
+
+/// How the local store is to be kept.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    /// The data directory; made when it is missing.
+    pub dir: PathBuf,
+    /// The length of a journal file, in bytes.
+    pub file_bytes: u64,
+    /// How many journals are kept for recycling.
+    pub spare_files: usize,
+    /// Nothing new is made that would leave the file system with less than this, in bytes, so that
+    /// the metadata beside it finds room.
+    pub reserve_bytes: u64,
+    /// Switches for tests; `None` in a real broker.
+    pub faults: Option<DiskFaults>,
+}
+
+impl LocalOptions {
+    /// Journals of 64 MiB, four spare ones, 64 MiB in reserve.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        let (file_bytes, spare_files, reserve_bytes) = (64 << 20, 4, 64 << 20);
+        Self { dir: dir.into(), file_bytes, spare_files, reserve_bytes, faults: None }
+    }
+}
+
+/// The local disk as a store. Clones share everything. Dropping the last clone and writer waits for the
+/// appends that were called, and frees the data directory.
+///
+/// Calls need a tokio runtime: what may wait for the disk runs on its blocking threads.
+#[derive(Clone, Debug)]
+pub struct LocalStorage {
+    names: Arc<Names>,
+    calls: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+}
+
+impl LocalStorage {
+    /// Opens the data directory, and makes it when it is missing. Blocks. `Unavailable` when another
+    /// process has it; `Invalid` when it cannot be used.
+    pub fn open(options: LocalOptions, env: &Env) -> Result<Self> {
+        let names = Arc::new(Names::open(options, env)?);
+        let (calls, reads) = (Arc::new(Semaphore::new(CALLS)), Arc::new(Semaphore::new(READS)));
+        Ok(Self { names, calls, reads })
+    }
+
+    /// Runs `work` on a thread that may wait. Goes on when the future is dropped.
+    async fn waiting<T: Send + 'static>(
+        &self,
+        limit: &Arc<Semaphore>,
+        work: impl FnOnce(&Names) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        // The semaphores are never closed.
+        let permit = Arc::clone(limit).acquire_owned().await;
+        let names = Arc::clone(&self.names);
+        let run = move || {
+            let result = work(&names);
+            drop(permit);
+            result
+        };
+        let ended = |error| Error::new(ErrorKind::Fatal, "call", "local storage", error);
+        tokio::task::spawn_blocking(run).await.map_err(ended)?
+    }
+
+    async fn read_file(&self, path: FilePath, range: Range<u64>) -> Result<Bytes> {
+        let wanted = match range.end.checked_sub(range.start) {
+            Some(wanted) if wanted <= READ_LIMIT_BYTES => wanted,
+            Some(_) | None => {
+                let detail = format!("bad range {range:?}");
+                return Err(Error::new(ErrorKind::Invalid, "read", path, detail));
+            }
+        };
+        for _ in 0..READ_TRIES {
+            let handle = match self.names.handles.get(&path) {
+                Ok(handle) => handle,
+                Err(ticket) => {
+                    let path = path.clone();
+                    let open = move |names: &Names| names.open_for_reading(&path, ticket);
+                    match self.waiting(&self.reads, open).await? {
+                        Some(handle) => handle,
+                        None => continue,
+                    }
+                }
+            };
+            let wanted = handle.readable(range.start, wanted);
+            let mut out = Vec::with_capacity(wanted);
+            handle.read_cached(range.start, wanted, &mut out);
+            if out.len() < wanted {
+                let (path, start, cold) = (path.clone(), range.start, Arc::clone(&handle));
+                let read = move |_: &Names| match cold.read_waiting(start, wanted, &mut out) {
+                    Ok(()) => Ok(out),
+                    Err(error) => Err(Error::new(ErrorKind::Unavailable, "read", path, error)),
+                };
+                out = self.waiting(&self.reads, read).await?;
+            }
+            if !handle.is_retired() {
+                return Ok(out.into());
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "read", path, "files are deleted too fast"))
+    }
+}
+
+impl Storage for LocalStorage {
+    fn make_dir(&self, dir: BrokerDir) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.waiting(&self.calls, move |names| names.make_dir(dir)))
+    }
+
+    fn create(&self, path: FilePath) -> BoxFuture<'_, Result<Box<dyn Writer>>> {
+        Box::pin(async move {
+            let journal = self.waiting(&self.calls, move |names| names.create(path)).await?;
+            let flusher = Arc::clone(&self.names.flusher);
+            let writer = LocalWriter::new(journal, flusher, self.names.options.file_bytes);
+            Ok(Box::new(writer) as Box<dyn Writer>)
+        })
+    }
+
+    fn read(&self, path: &FilePath, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
+        Box::pin(self.read_file(path.clone(), range))
+    }
+
+    fn seal(&self, dir: BrokerDir) -> BoxFuture<'_, Result<Vec<FileInfo>>> {
+        Box::pin(self.waiting(&self.calls, move |names| names.seal(dir)))
+    }
+
+    fn list(
+        &self,
+        prefix: Prefix,
+        after: Option<FilePath>,
+    ) -> BoxFuture<'_, Result<Vec<FileInfo>>> {
+        Box::pin(self.waiting(&self.calls, move |names| {
+            let unavailable = |error| Error::new(ErrorKind::Unavailable, "list", "files", error);
+            names.layout.list(prefix, after.as_ref()).map_err(unavailable)
+        }))
+    }
+
+    fn delete(&self, path: &FilePath) -> BoxFuture<'_, Result<()>> {
+        let path = path.clone();
+        Box::pin(self.waiting(&self.calls, move |names| names.delete(&path)))
+    }
+
+    fn delete_dir(&self, dir: BrokerDir) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.waiting(&self.calls, move |names| names.delete_dir(dir)))
+    }
+
+    fn publish(&self, path: &FilePath, parts: Vec<Bytes>) -> BoxFuture<'_, Result<()>> {
+        let path = path.clone();
+        Box::pin(self.waiting(&self.calls, move |names| names.publish(&path, &parts)))
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            appends_in_flight: 1,
+            file_bytes: self.names.options.file_bytes,
+            durability: "fdatasync",
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Ends of processes and of the machine, and surgery on the files of a stopped store.
+
+use std::ops::Range;
+
+use talos_common::Rng;
+
+use super::faults::Fault;
+use super::{Layout, MemoryStorage};
+use crate::{Error, ErrorKind, FilePath};
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// `kill -9`: what it had written stays in the page cache, notes too; a write under way may be torn.
+    Kill,
+    /// The machine loses power: all processes end, and any part of what is not durable is lost.
+    PowerLoss,
+}
+
+/// A file as it was at one time.
+#[derive(Clone, Debug)]
+pub struct FileCopy {
+    path: FilePath,
+    content: Vec<u8>,
+}
+
+impl FileCopy {
+    /// Its name.
+    pub fn path(&self) -> &FilePath {
+        &self.path
+    }
+
+    /// Its bytes.
+    pub fn content(&self) -> &[u8] {
+        &self.content
+    }
+}
+
+impl MemoryStorage {
+    /// Ends this handle's process, or, with the power, every process. Their calls and writers fail from
+    /// now on, and do nothing.
+    pub fn crash(&self, how: Crash) {
+        let error = |detail| Error::new(ErrorKind::Uncertain, "any call", "memory disk", detail);
+        let disk = &self.disk;
+        disk.with(|state, replies| match how {
+            Crash::Kill => {
+                state.end_process(self.process, &error("this process was killed"), disk, replies);
+            }
+            Crash::PowerLoss => {
+                for process in state.processes.clone() {
+                    state.end_process(process, &error("the power failed"), disk, replies);
+                }
+                let in_order = disk.options.layout == Layout::Exact;
+                for file in state.files.values_mut() {
+                    file.lose_power(&disk.rng, &disk.faults, in_order);
+                }
+            }
+        });
+        disk.faults.wake();
+    }
+
+    /// [`Self::crash`], and the handle of the process that starts next.
+    pub fn crash_and_reopen(&self, how: Crash) -> Self {
+        self.crash(how);
+        self.handle_for_new_process()
+    }
+
+    /// All files, in name order.
+    pub fn files(&self) -> Vec<FilePath> {
+        self.disk.with(|state, _| state.files.keys().cloned().collect())
+    }
+
+    /// A copy of `path` as a reader sees it now.
+    pub fn copy(&self, path: &FilePath) -> Option<FileCopy> {
+        self.disk.with(|state, _| {
+            let content = state.files.get(path)?.content();
+            Some(FileCopy { path: path.clone(), content })
+        })
+    }
+
+    /// Puts `copy` back, whether or not the file is there.
+    pub fn restore(&self, copy: &FileCopy) {
+        let disk = &self.disk;
+        disk.faults.note(Fault::Restored);
+        disk.with(|state, _| {
+            let id = state.next_id();
+            let (content, now) = (copy.content.clone(), disk.clock.wall_ms());
+            state.files.insert(copy.path.clone(), super::file::File::new(id, 0, content, now));
+        });
+    }
+
+    /// Changes the content of `path`; false when it is missing.
+    fn operate(&self, fault: Fault, path: &FilePath, work: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let done = self.disk.with(|state, _| {
+            let Some(file) = state.files.get_mut(path) else { return false };
+            let mut content = file.content();
+            work(&mut content);
+            file.replace(content);
+            true
+        });
+        if done {
+            self.disk.faults.note(fault);
+        }
+        done
+    }
+
+    /// Turns one bit of `path` in `range` (end exclusive) and gives its byte's position; `None` when the
+    /// file has no byte there.
+    pub fn flip_bit(&self, path: &FilePath, range: Range<u64>, rng: &Rng) -> Option<u64> {
+        let len = self.disk.with(|state, _| state.files.get(path).map(super::file::File::len))?;
+        if range.start >= range.end.min(len) {
+            return None;
+        }
+        let at = rng.u64(range.start..range.end.min(len));
+        let bit = rng.u64(0..8);
+        self.operate(Fault::FlippedBit, path, |content| {
+            if let Some(byte) = usize::try_from(at).ok().and_then(|at| content.get_mut(at)) {
+                *byte ^= 1 << bit;
+            }
+        })
+        .then_some(at)
+    }
+
+    /// Cuts `path` to `len` bytes; false when it is missing or not longer.
+    pub fn cut(&self, path: &FilePath, len: u64) -> bool {
+        let longer = self.copy(path).is_some_and(|copy| copy.content.len() as u64 > len);
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        longer && self.operate(Fault::Cut, path, |content| content.truncate(len))
+    }
+
+    /// Puts `bytes` behind the end of `path`; false when it is missing.
+    pub fn extend(&self, path: &FilePath, bytes: &[u8]) -> bool {
+        self.operate(Fault::Extended, path, |content| content.extend_from_slice(bytes))
+    }
+
+    /// Takes `path` away, behind everyone's back; false when it is missing.
+    pub fn remove(&self, path: &FilePath) -> bool {
+        let removed = self.disk.with(|state, _| state.files.remove(path).is_some());
+        if removed {
+            self.disk.faults.note(Fault::Removed);
+        }
+        removed
+    }
+}
