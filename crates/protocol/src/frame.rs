@@ -184,3 +184,69 @@ pub fn decode_request<R: Request>(frame: Bytes) -> Result<(RequestHeader, R), De
     let message = decode_rest(d, header.version)?;
     Ok((header, message))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+    use crate::messages::produce::ProduceRequest;
+
+    #[test]
+    fn frames_shorter_than_a_header_are_errors() {
+        for length in 0..8 {
+            let frame = Bytes::from(vec![0; length]);
+            assert!(peek_request_start(&frame).is_err());
+            assert!(decode_request_header(&mut Decoder::new(frame)).is_err());
+        }
+    }
+
+    #[test]
+    fn unknown_keys_and_versions_show_in_the_first_eight_bytes() {
+        let frame = Bytes::from_static(&[0, 18, 0, 99, 0, 0, 0, 7, 1, 2, 3]);
+        let start = peek_request_start(&frame).unwrap();
+        assert_eq!(start, RequestStart { key: 18, version: 99, correlation_id: 7 });
+        let frame = Bytes::from_static(&[0x7f, 0xff, 0, 0, 0, 0, 0, 8]);
+        let start = peek_request_start(&frame).unwrap();
+        assert!(ApiKey::try_from(start.key).is_err());
+        assert_eq!(start.correlation_id, 8);
+    }
+
+    #[test]
+    fn a_request_comes_back_from_its_frame() {
+        for version in [3, 9, 13] {
+            let header = RequestHeader {
+                key: 0,
+                version,
+                correlation_id: -5,
+                client_id: Some(Str::from("me")),
+            };
+            let request = ProduceRequest { acks: -1, timeout_ms: 30, ..Default::default() };
+            let frame = encode_request(&header, &request).unwrap().to_bytes();
+            let length = i32::from_be_bytes(frame[..4].try_into().unwrap());
+            assert_eq!(length as usize, frame.len() - 4);
+            let (head, back) = decode_request::<ProduceRequest>(frame.slice(4..)).unwrap();
+            assert_eq!((head, back), (header, request));
+            assert!(decode_request::<ApiVersionsRequest>(frame.slice(4..)).is_err());
+            let longer: Bytes = [&frame[4..], &[0]].concat().into();
+            let error = decode_request::<ProduceRequest>(longer).unwrap_err();
+            assert_eq!(error.kind, DecodeErrorKind::TrailingBytes(1));
+        }
+    }
+
+    #[test]
+    fn an_api_versions_response_never_has_tagged_fields_in_its_header() {
+        let frame = encode_response(9, 4, &ApiVersionsResponse::default()).unwrap().to_bytes();
+        let mut d = Decoder::new(frame.slice(4..));
+        assert_eq!(decode_response_header(&mut d, ApiKey::ApiVersions, 4), Ok(9));
+        assert_eq!(decode_rest::<ApiVersionsResponse>(d, 4), Ok(ApiVersionsResponse::default()));
+        assert_eq!(ApiKey::Fetch.response_header_version(12), 1);
+        assert_eq!(ApiKey::Fetch.response_header_version(11), 0);
+    }
+
+    #[test]
+    fn frame_lengths_are_checked_before_they_are_believed() {
+        assert_eq!(check_frame_length(10, 10), Ok(10));
+        assert_eq!(check_frame_length(11, 10), Err(FrameError::TooLong { length: 11, limit: 10 }));
+        assert_eq!(check_frame_length(-1, 10), Err(FrameError::Negative(-1)));
+    }
+}

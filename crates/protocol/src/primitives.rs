@@ -295,3 +295,49 @@ impl fmt::Debug for Records {
         write!(f, "Records({} bytes in {} parts)", self.len(), self.0.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn uuids_have_kafkas_text_form() {
+        // The text is what Kafka's Java class makes of the same bits.
+        let one = Uuid(1_u128.to_be_bytes());
+        assert_eq!(one.to_string(), "AAAAAAAAAAAAAAAAAAAAAQ");
+        assert_eq!(Uuid::ZERO.to_string(), "AAAAAAAAAAAAAAAAAAAAAA");
+        assert_eq!(Uuid([0xff; 16]).to_string(), "_____________________w");
+        assert_eq!("AAAAAAAAAAAAAAAAAAAAAQ==".parse(), Ok(one));
+        for bad in ["", "AAAA", "AAAAAAAAAAAAAAAAAAAAA+", "AAAAAAAAAAAAAAAAAAAAAAA"] {
+            assert_eq!(bad.parse::<Uuid>(), Err(InvalidUuid), "{bad}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn uuids_come_back_from_text(bytes: [u8; 16]) {
+            let uuid = Uuid(bytes);
+            proptest::prop_assert_eq!(uuid.to_string().parse(), Ok(uuid));
+        }
+
+        #[test]
+        fn strings_compare_like_str(a: String, b: String) {
+            let (x, y) = (Str::from(a.clone()), Str::from(b.clone()));
+            proptest::prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+            proptest::prop_assert_eq!(x == y, a == b);
+            let map = HashMap::from([(x, 1)]);
+            proptest::prop_assert_eq!(map.get(a.as_str()), Some(&1));
+        }
+    }
+
+    #[test]
+    fn records_are_equal_however_they_are_cut() {
+        let whole = Records::from(Bytes::from_static(b"abcd"));
+        let cut = Records::from(vec![Bytes::from_static(b"a"), Bytes::from_static(b"bcd")]);
+        assert_eq!(whole, cut);
+        assert_ne!(whole, Records::new());
+        assert!(Records::from(Bytes::new()).is_empty());
+    }
+}

@@ -201,7 +201,7 @@ impl BatchBuilder {
     }
 }
 
-fn put_varlong(b: &mut BytesMut, value: i64) {
+pub(super) fn put_varlong(b: &mut BytesMut, value: i64) {
     let mut value = ((value << 1) ^ (value >> 63)).cast_unsigned();
     loop {
         let [low, ..] = (value & 0x7f).to_le_bytes();

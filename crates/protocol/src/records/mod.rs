@@ -285,3 +285,6 @@ fn skim_record(rest: &mut &[u8]) -> Result<Skimmed, &'static str> {
         Err(LEFT_OVER)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
