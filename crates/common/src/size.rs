@@ -20,7 +20,9 @@ pub struct Period(pub Duration);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUnitError {
     /// Not a byte size.
-    #[error("{0:?} is not a size: write a whole number and B, KiB, MiB, GiB or TiB, as in \"64MiB\"")]
+    #[error(
+        "{0:?} is not a size: write a whole number and B, KiB, MiB, GiB or TiB, as in \"64MiB\""
+    )]
     Size(String),
     /// Not a duration.
     #[error("{0:?} is not a duration: write a whole number and ms, s, min, h or d, as in \"10ms\"")]
@@ -71,7 +73,7 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 /// The largest unit that divides `value`.
 fn format(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let exact = units.iter().find(|(_, factor)| value >= *factor && value % factor == 0);
+    let exact = units.iter().find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor));
     match exact.or(units.last()) {
         Some((unit, factor)) => write!(f, "{}{unit}", value / factor),
         None => write!(f, "{value}"),

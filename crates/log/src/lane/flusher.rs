@@ -1,0 +1,467 @@
+//! The task behind a lane: takes what was accepted, makes it durable, hands it on.
+//!
+//! Everything goes through the `todo` queue in the order in which it was accepted. A flush leaves it
+//! for the file, and comes back to its front when the file failed; so order is kept whatever fails.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicPartitionId};
+use talos_storage::{AppendFuture, Error as StorageError, ErrorKind, Storage, Writer};
+
+use super::buffer::{Filled, Tied};
+use super::{Lane, LaneEnd};
+use crate::extent::{Extent, Place};
+use crate::format::{
+    self, FLUSH_FRAME_BYTES, FORMAT, FileHeader, FlushHeader, Frame, IndexEntry, JournalId,
+    LanePosition, toggle_mask,
+};
+use crate::metrics::LogMetrics;
+use crate::tail_cache::{Piece, TailCache};
+
+/// An index frame is due after this many bytes: how far a damaged spot can blur the ends of
+/// partitions, and how far a reader without a seal index has to look back.
+const INDEX_INTERVAL_BYTES: u64 = 4 << 20;
+/// An idle lane states its durable-to after this long.
+const IDLE_STATEMENT: Duration = Duration::from_secs(1);
+/// First and longest pause between attempts to get a new file.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Kept free at the end of a file for its close frame.
+const CLOSE_BYTES: u64 = 256;
+
+/// What a flusher is made of.
+#[derive(Debug)]
+pub(crate) struct FlusherParts {
+    pub(crate) env: Env,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) cluster: [u8; 16],
+    pub(crate) dir: BrokerDir,
+    pub(crate) lane_id: LaneId,
+    pub(crate) lane: Lane,
+    pub(crate) cache: TailCache,
+    pub(crate) metrics: LogMetrics,
+}
+
+/// The task's state.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    parts: FlusherParts,
+    depth: usize,
+    file_bytes: u64,
+    file: JournalId,
+    mask: u32,
+    /// `None` after a failed append, until the next file is there.
+    writer: Option<Box<dyn Writer>>,
+    /// Whether the file's header frame is still to be written.
+    header_due: bool,
+    todo: VecDeque<Flush>,
+    in_flight: VecDeque<InFlight>,
+    next_sequence: u64,
+    /// Everything before this is durable (exclusive).
+    durable: LanePosition,
+    /// The newest durable-to that a durable flush states.
+    stated: LanePosition,
+    /// End of the newest durable flush that held frames.
+    content_end: LanePosition,
+    /// Where the stretch begins that the next index frame speaks of.
+    index_since: LanePosition,
+    touched: BTreeMap<TopicPartitionId, (LeaderEpoch, i64)>,
+}
+
+#[derive(Debug)]
+struct Flush {
+    /// Given at the first attempt and kept.
+    sequence: Option<u64>,
+    filled: Filled,
+}
+
+struct InFlight {
+    sequence: u64,
+    tied: Tied,
+    /// Position of the first chunk.
+    chunks_start: u64,
+    states: LanePosition,
+    has_content: bool,
+    outcome: AppendFuture,
+}
+
+impl std::fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "flush {} at {}", self.sequence, self.chunks_start)
+    }
+}
+
+enum Step {
+    Flushed(Result<u64, StorageError>),
+    Work,
+    Idle,
+}
+
+impl Flusher {
+    /// Creates the lane's first file, durable and with its header, so that the lane exists before
+    /// its broker epoch is registered (E-J13).
+    pub(crate) async fn create(parts: FlusherParts) -> Result<Self, StorageError> {
+        let file = JournalId { dir: parts.dir, lane: parts.lane_id, number: 0 };
+        let traits = parts.storage.traits();
+        let writer = parts.storage.create(file.path()).await?;
+        let mut flusher = Self {
+            depth: traits.appends_in_flight.max(1),
+            file_bytes: traits.file_bytes,
+            parts,
+            file,
+            mask: 0,
+            writer: Some(writer),
+            header_due: true,
+            todo: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            next_sequence: 0,
+            durable: LanePosition::default(),
+            stated: LanePosition::default(),
+            content_end: LanePosition::default(),
+            index_since: LanePosition::default(),
+            touched: BTreeMap::new(),
+        };
+        let statement = Flush { sequence: None, filled: flusher.empty() };
+        if let Some(flush) = flusher.write(statement) {
+            let end = flush.outcome.await?;
+            flusher.durable.position = end;
+            flusher.content_end = flusher.durable;
+            flusher.index_since = flusher.durable;
+        }
+        Ok(flusher)
+    }
+
+    /// Runs until the lane is stopped or ends.
+    pub(crate) async fn run(mut self) -> LaneEnd {
+        loop {
+            if let Err(end) = self.fill_pipeline().await {
+                return self.finish(end);
+            }
+            if self.is_done() {
+                let end = LaneEnd::Stopped(self.durable);
+                return self.finish(end);
+            }
+            let may_take = self.in_flight.len() < self.depth;
+            let may_state = self.in_flight.is_empty() && self.is_unstated();
+            let head = self.in_flight.front_mut();
+            let flushed = head.map(|flush| &mut flush.outcome);
+            let step = tokio::select! {
+                biased;
+                outcome = resolve(flushed) => Step::Flushed(outcome),
+                () = self.parts.lane.work(), if may_take => Step::Work,
+                () = self.parts.env.clock.sleep(IDLE_STATEMENT), if may_state => Step::Idle,
+            };
+            match step {
+                Step::Flushed(Ok(end)) => self.hand_on(end),
+                Step::Flushed(Err(error)) => {
+                    if let Err(end) = self.take_back(error) {
+                        return self.finish(end);
+                    }
+                }
+                Step::Work => {}
+                Step::Idle => self.push_statement(),
+            }
+        }
+    }
+
+    /// Starts flushes while the store has room for more.
+    async fn fill_pipeline(&mut self) -> Result<(), LaneEnd> {
+        while self.in_flight.len() < self.depth {
+            if self.todo.is_empty() {
+                match self.parts.lane.take() {
+                    Some(filled) => self.todo.push_back(Flush { sequence: None, filled }),
+                    None if self.parts.lane.is_drained() && self.is_unstated() => {
+                        if !self.in_flight.is_empty() {
+                            return Ok(());
+                        }
+                        self.push_statement();
+                    }
+                    None => return Ok(()),
+                }
+            }
+            let Some(next) = self.todo.front() else { return Ok(()) };
+            if !self.has_room(next.filled.bytes) {
+                // The next file's header states where this one ended: let it end first.
+                if !self.in_flight.is_empty() {
+                    return Ok(());
+                }
+                self.next_file().await?;
+            }
+            if let Some(flush) = self.todo.pop_front()
+                && let Some(started) = self.write(flush)
+            {
+                self.in_flight.push_back(started);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let nothing_left = self.todo.is_empty() && self.in_flight.is_empty();
+        nothing_left && self.parts.lane.is_drained() && !self.is_unstated()
+    }
+
+    fn is_unstated(&self) -> bool {
+        self.content_end > self.stated || !self.touched.is_empty()
+    }
+
+    fn empty(&self) -> Filled {
+        super::buffer::Buffer::default().take()
+    }
+
+    /// Queues a flush without frames: it states the durable-to.
+    fn push_statement(&mut self) {
+        let filled = self.empty();
+        self.todo.push_back(Flush { sequence: None, filled });
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        let Some(writer) = &self.writer else { return false };
+        let index = 64 + 32 * self.touched.len();
+        let need = (bytes + index + FLUSH_FRAME_BYTES) as u64 + CLOSE_BYTES;
+        writer.position() + need <= self.file_bytes
+    }
+
+    /// Hands one flush to the file. `None` when there is no file (never after `has_room`).
+    fn write(&mut self, flush: Flush) -> Option<InFlight> {
+        let Flush { sequence, filled } = flush;
+        let sequence = sequence.unwrap_or(self.next_sequence);
+        self.next_sequence = self.next_sequence.max(sequence + 1);
+        let has_content = filled.frame_count() > 0;
+
+        let index = self.index_if_due(has_content);
+        let mut head = BytesMut::new();
+        let mut starts = Vec::with_capacity(3);
+        if self.header_due {
+            let (cluster, id, durable_to) = (self.parts.cluster, self.file, self.durable);
+            let nonce = self.parts.env.rng.u64(..) as u32;
+            let header = FileHeader { format: FORMAT, cluster, id, nonce, durable_to };
+            format::put_frame(&mut head, &Frame::Header(header));
+            toggle_mask(&mut head, 0, id.header_mask());
+            self.mask = header.mask();
+            self.header_due = false;
+        }
+        let mut index_bytes = BytesMut::new();
+        if let Some(index) = &index {
+            format::put_frame(&mut index_bytes, index);
+        }
+        starts.push(head.len());
+        let flush_bytes = FLUSH_FRAME_BYTES + index_bytes.len() + filled.bytes;
+        let frames = filled.frame_count() + usize::from(index.is_some());
+        let header = FlushHeader {
+            durable_to: self.durable,
+            sequence,
+            // Both are limited by the bytes of a file.
+            flush_bytes: flush_bytes as u32,
+            frames: frames as u32,
+        };
+        format::put_frame(&mut head, &Frame::Flush(header));
+        if index.is_some() {
+            starts.push(head.len());
+            head.extend_from_slice(&index_bytes);
+        }
+        starts.iter().for_each(|start| toggle_mask(&mut head, *start, self.mask));
+
+        for batch in &filled.batches {
+            let end = (batch.frame.meta.leader_epoch, batch.frame.last_offset + 1);
+            self.touched.insert(batch.frame.meta.partition, end);
+        }
+        let tied = filled.tie(self.mask);
+        let writer = self.writer.as_mut()?;
+        let chunks_start = writer.position() + head.len() as u64;
+        let mut buffers = Vec::with_capacity(1 + tied.chunks.len());
+        buffers.push(head.freeze());
+        buffers.extend(tied.chunks.iter().cloned());
+        let bytes: usize = buffers.iter().map(Bytes::len).sum();
+        let note = note(self.file, self.mask, writer.position() + bytes as u64);
+        self.parts.metrics.flush_started(bytes, tied.batches.len());
+        let outcome = writer.append(buffers, Some(note));
+        let states = self.durable;
+        Some(InFlight { sequence, tied, chunks_start, states, has_content, outcome })
+    }
+
+    /// The index frame of the stretch up to here, when one is due: it speaks of what was written
+    /// *before* the flush that carries it.
+    fn index_if_due(&mut self, has_content: bool) -> Option<Frame> {
+        let here = LanePosition {
+            file: self.file.number,
+            position: self.writer.as_ref().map_or(0, |writer| writer.position()),
+        };
+        let far = here.file != self.index_since.file
+            || here.position - self.index_since.position >= INDEX_INTERVAL_BYTES;
+        if self.touched.is_empty() || (has_content && !far) {
+            return None;
+        }
+        let since = std::mem::replace(&mut self.index_since, here);
+        let entries = std::mem::take(&mut self.touched).into_iter();
+        let entries = entries
+            .map(|(partition, (leader_epoch, end_offset))| IndexEntry {
+                partition,
+                leader_epoch,
+                end_offset,
+            })
+            .collect();
+        Some(Frame::Index { since, entries })
+    }
+
+    /// The head of the pipeline is durable, up to `end`. Durable → visible → acknowledged: the
+    /// position is moved first, then each partition publishes, and publishing answers last.
+    fn hand_on(&mut self, end: u64) {
+        let Some(flush) = self.in_flight.pop_front() else { return };
+        self.durable = LanePosition { file: self.file.number, position: end };
+        self.stated = self.stated.max(flush.states);
+        if flush.has_content {
+            self.content_end = self.durable;
+        }
+        self.parts.metrics.flush_finished();
+        let mut pieces = Vec::with_capacity(flush.tied.chunks.len());
+        let mut start = flush.chunks_start;
+        for bytes in flush.tied.chunks {
+            let piece = Arc::new(Piece { start, bytes });
+            start += piece.bytes.len() as u64;
+            self.parts.cache.insert(Arc::clone(&piece));
+            pieces.push(piece);
+        }
+        let mut batches = flush.tied.batches.into_iter().peekable();
+        let mut extents = Vec::new();
+        while let Some(batch) = batches.next() {
+            if let Some(piece) = pieces.get(batch.chunk) {
+                extents.push(Extent {
+                    base_offset: batch.frame.base_offset,
+                    last_offset: batch.frame.last_offset,
+                    max_timestamp: batch.frame.max_timestamp,
+                    epoch: batch.frame.accepted_epoch,
+                    length: batch.length,
+                    position: piece.start + batch.start as u64,
+                    place: Place::Journal(self.file),
+                    piece: Arc::downgrade(piece),
+                });
+            }
+            let partition = &batch.frame.partition;
+            let more = batches.peek().is_some_and(|b| Arc::ptr_eq(&b.frame.partition, partition));
+            if !more {
+                partition.publish(extents.drain(..));
+            }
+        }
+        for waiting in flush.tied.waiting {
+            // Whoever asked may have left.
+            let _ = waiting.send(());
+        }
+    }
+
+    /// The file failed: everything in flight goes back to the front of the queue, in its order, for
+    /// the next file. Only a seal and a store that lost track end the lane.
+    fn take_back(&mut self, error: StorageError) -> Result<(), LaneEnd> {
+        self.writer = None;
+        while let Some(flush) = self.in_flight.pop_back() {
+            let (sequence, filled) = (Some(flush.sequence), flush.tied.untie());
+            self.todo.push_front(Flush { sequence, filled });
+        }
+        match error.kind() {
+            ErrorKind::Fenced | ErrorKind::NotFound => Err(LaneEnd::Fenced(error.to_string())),
+            ErrorKind::Fatal | ErrorKind::Invalid | ErrorKind::Exists => {
+                Err(LaneEnd::Fatal(error.to_string()))
+            }
+            ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Uncertain => {
+                tracing::warn!(file = %self.file.path(), %error, "journal file failed: rolling");
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the next file the lane's, closing the present one if it still works. Waits as long as
+    /// the store takes none, with the lane stalled: producers hear a definite error meanwhile.
+    async fn next_file(&mut self) -> Result<(), LaneEnd> {
+        let mut number = self.file.number + 1;
+        let mut pause = RETRY.0;
+        let writer = loop {
+            let next = JournalId { number, ..self.file };
+            let error = match self.parts.storage.create(next.path()).await {
+                Ok(writer) => break writer,
+                Err(error) => error,
+            };
+            match error.kind() {
+                ErrorKind::Fenced | ErrorKind::NotFound => {
+                    return Err(LaneEnd::Fenced(error.to_string()));
+                }
+                ErrorKind::Fatal | ErrorKind::Invalid => {
+                    return Err(LaneEnd::Fatal(error.to_string()));
+                }
+                // A name whose creation has no known outcome is not used.
+                ErrorKind::Exists | ErrorKind::Uncertain => number += 1,
+                ErrorKind::Full | ErrorKind::Unavailable => {}
+            }
+            tracing::warn!(file = %next.path(), %error, "no new journal file: produce is refused");
+            self.parts.lane.stall(&error.to_string());
+            self.parts.metrics.stalled();
+            self.parts.env.clock.sleep(pause).await;
+            pause = (pause * 2).min(RETRY.1);
+        };
+        self.parts.lane.resume();
+        self.close(number).await?;
+        self.file.number = number;
+        self.writer = Some(writer);
+        self.header_due = true;
+        Ok(())
+    }
+
+    /// Ends the present file with a close frame that names the next one, which exists (E-J13).
+    async fn close(&mut self, next_file: u64) -> Result<(), LaneEnd> {
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
+        let mut bytes = BytesMut::new();
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        format::put_frame(&mut bytes, &Frame::Close { next_file });
+        let close = bytes.split();
+        let flush_bytes = (FLUSH_FRAME_BYTES + close.len()) as u32;
+        let header = FlushHeader { durable_to: self.durable, sequence, flush_bytes, frames: 1 };
+        format::put_frame(&mut bytes, &Frame::Flush(header));
+        let second = bytes.len();
+        bytes.extend_from_slice(&close);
+        toggle_mask(&mut bytes, 0, self.mask);
+        toggle_mask(&mut bytes, second, self.mask);
+        match writer.append(vec![bytes.freeze()], None).await {
+            Ok(end) => {
+                self.stated = self.durable;
+                self.durable = LanePosition { file: self.file.number, position: end };
+                Ok(())
+            }
+            // What matters is durable already: the next file's header states it.
+            Err(error) => self.take_back(error),
+        }
+    }
+
+    /// Tells everyone who still waits what became of their batches.
+    fn finish(mut self, end: LaneEnd) -> LaneEnd {
+        let why = match &end {
+            LaneEnd::Stopped(_) => "the broker stopped",
+            LaneEnd::Fenced(why) | LaneEnd::Fatal(why) => why.as_str(),
+        };
+        let rest = self.parts.lane.end(why);
+        let in_flight = self.in_flight.drain(..).map(|flush| flush.tied.batches);
+        let todo = self.todo.drain(..).map(|flush| flush.filled.batches);
+        for batch in in_flight.chain(todo).chain(rest.map(|rest| rest.batches)).flatten() {
+            batch.frame.partition.end(why);
+        }
+        end
+    }
+}
+
+/// The head's outcome; never when nothing is in flight.
+async fn resolve(head: Option<&mut AppendFuture>) -> Result<u64, StorageError> {
+    match head {
+        Some(outcome) => outcome.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The note behind a flush that ends at `position` (E-J15).
+fn note(file: JournalId, mask: u32, position: u64) -> Bytes {
+    let mut bytes = BytesMut::new();
+    let durable_to = LanePosition { file: file.number, position };
+    format::put_frame(&mut bytes, &Frame::Note { durable_to });
+    toggle_mask(&mut bytes, 0, mask);
+    bytes.freeze()
+}

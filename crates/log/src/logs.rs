@@ -1,0 +1,341 @@
+//! All that one broker epoch writes: its lanes, its tail cache, and the one way to open partitions.
+//!
+//! First start, restart and take-over are the same path: directories of former epochs are sealed and
+//! read, each partition is recovered from its root and what was found, and what may not be on stable
+//! storage is written again before it is served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicPartitionId};
+use talos_storage::{Error as StorageError, ErrorKind, Storage};
+use tokio::sync::{oneshot, watch};
+
+use crate::format::{BatchMeta, Frame, LanePosition};
+use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd};
+use crate::metrics::LogMetrics;
+use crate::partition::{OpenedLog, PartitionLog};
+use crate::recover::{self, Recovered};
+use crate::root::{Root, RootHandle};
+use crate::scan::{self, DirScan, ScanError, ScannedBatch};
+use crate::tail_cache::TailCache;
+
+/// The lane that all partitions use.
+const LANE: LaneId = LaneId(0);
+/// A journal file's room that no batch may take: header, flush frame, index and close frames.
+const FILE_RESERVE_BYTES: u64 = 2 << 20;
+
+/// Limits of one broker's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Bytes of batches that are accepted and not yet durable; at least one batch passes always.
+    pub lane_bytes: usize,
+    /// Bytes of flushed buffers kept in memory for reading.
+    pub tail_cache_bytes: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { lane_bytes: 32 << 20, tail_cache_bytes: 256 << 20 }
+    }
+}
+
+/// One partition to open: what its claim gave.
+#[derive(Debug)]
+pub struct OpenRequest {
+    /// Which partition.
+    pub id: TopicPartitionId,
+    /// The claimed leader epoch.
+    pub leader_epoch: LeaderEpoch,
+    /// Former leaders whose records may not be published: broker epoch and leader epoch, oldest
+    /// first.
+    pub inherits: Vec<(BrokerDir, LeaderEpoch)>,
+    /// The root record, if there is one.
+    pub root: Option<Bytes>,
+    /// Where to write it.
+    pub root_handle: Arc<dyn RootHandle>,
+}
+
+/// A partition that is open.
+#[derive(Debug)]
+pub struct Opened {
+    /// Its log.
+    pub log: Arc<PartitionLog>,
+    /// Inherited pairs that hold nothing it needs: they may leave its ownership record.
+    pub unneeded: Vec<(BrokerDir, LeaderEpoch)>,
+}
+
+/// Why a partition can not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// Acknowledged records may be missing: it stays closed until a person decides (P5).
+    #[error(
+        "partition {id} can not be opened without losing records: {file} at position {position}: {what}"
+    )]
+    Corrupt {
+        /// Which partition.
+        id: TopicPartitionId,
+        /// In which file.
+        file: String,
+        /// Where.
+        position: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The store did not answer; opening may succeed later.
+    #[error("partition {id} can not be opened now: {why}")]
+    Unavailable {
+        /// Which partition.
+        id: TopicPartitionId,
+        /// What failed.
+        why: String,
+    },
+}
+
+/// The log of one broker epoch.
+#[derive(Debug)]
+pub struct BrokerLog {
+    env: Env,
+    storage: Arc<dyn Storage>,
+    cluster: [u8; 16],
+    dir: BrokerDir,
+    lane: Lane,
+    end: watch::Receiver<Option<LaneEnd>>,
+}
+
+impl BrokerLog {
+    /// Makes the broker directory and the first file of its lane: what must be there before the
+    /// epoch is registered. `Exists`, or an unknown outcome: take another epoch (E-H4).
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn create(
+        env: Env,
+        storage: Arc<dyn Storage>,
+        cluster: [u8; 16],
+        dir: BrokerDir,
+        options: LogOptions,
+        metrics: LogMetrics,
+    ) -> Result<Self, StorageError> {
+        storage.make_dir(dir).await?;
+        let file_bytes = storage.traits().file_bytes;
+        let max_batch = usize::try_from(file_bytes.saturating_sub(FILE_RESERVE_BYTES)).unwrap_or(0);
+        // What waits for one flush must fit into one file.
+        let lane = Lane::new(options.lane_bytes.min(max_batch / 2), max_batch);
+        let parts = FlusherParts {
+            env: env.clone(),
+            storage: Arc::clone(&storage),
+            cluster,
+            dir,
+            lane_id: LANE,
+            lane: lane.clone(),
+            cache: TailCache::new(options.tail_cache_bytes),
+            metrics,
+        };
+        let flusher = Flusher::create(parts).await?;
+        let (sender, end) = watch::channel(None);
+        env.tasks.spawn("flusher", async move {
+            let end = flusher.run().await;
+            sender.send_replace(Some(end));
+        });
+        Ok(Self { env, storage, cluster, dir, lane, end })
+    }
+
+    /// The directory of this epoch.
+    pub fn dir(&self) -> BrokerDir {
+        self.dir
+    }
+
+    /// Waits until the lane ended, and says why. Cancel safe.
+    pub async fn ended(&self) -> LaneEnd {
+        let mut end = self.end.clone();
+        let ended = end.wait_for(Option::is_some).await.map(|end| (*end).clone());
+        match ended {
+            Ok(Some(end)) => end,
+            Ok(None) | Err(_) => LaneEnd::Fatal("the flusher task was cut off".into()),
+        }
+    }
+
+    /// Accepts nothing more, makes everything accepted durable, states where the lane ends, and stops.
+    pub async fn stop(&self) -> LaneEnd {
+        self.lane.stop();
+        self.ended().await
+    }
+
+    /// Opens partitions. Directories that they inherit are sealed and read once. The failure of one
+    /// partition is its own. `clean_ends` is what clean stops recorded of inherited directories.
+    pub async fn open(
+        &self,
+        requests: Vec<OpenRequest>,
+        clean_ends: &BTreeMap<BrokerDir, LanePosition>,
+    ) -> Vec<(TopicPartitionId, Result<Opened, OpenError>)> {
+        let dirs: BTreeSet<BrokerDir> =
+            requests.iter().flat_map(|r| &r.inherits).map(|(dir, _)| *dir).collect();
+        let mut scans = BTreeMap::new();
+        let mut failed = BTreeMap::new();
+        for dir in dirs {
+            match self.seal_and_scan(dir, clean_ends.get(&dir)).await {
+                Ok(scan) => {
+                    scans.insert(dir, scan);
+                }
+                Err(error) => {
+                    tracing::error!(%dir, %error, "a broker directory can not be read");
+                    failed.insert(dir, error);
+                }
+            }
+        }
+        let mut opening = Vec::with_capacity(requests.len());
+        for request in requests {
+            let id = request.id;
+            let broken = request.inherits.iter().find_map(|(dir, _)| failed.get(dir));
+            opening.push((
+                id,
+                match broken {
+                    Some(error) => Err(scan_failed(id, error)),
+                    None => self.start_open(request, &scans).await,
+                },
+            ));
+        }
+        let mut opened = Vec::with_capacity(opening.len());
+        for (id, outcome) in opening {
+            opened.push((
+                id,
+                match outcome {
+                    Ok(Opening { opened, rewritten: None }) => Ok(opened),
+                    Ok(Opening { opened, rewritten: Some(durable) }) => match durable.await {
+                        Ok(()) => Ok(opened),
+                        Err(_) => {
+                            let why = "the journal ended while records were written again".into();
+                            Err(OpenError::Unavailable { id, why })
+                        }
+                    },
+                    Err(error) => Err(error),
+                },
+            ));
+        }
+        opened
+    }
+
+    async fn seal_and_scan(
+        &self,
+        dir: BrokerDir,
+        clean_end: Option<&LanePosition>,
+    ) -> Result<DirScan, ScanError> {
+        let files = self.storage.seal(dir).await?;
+        let clean_ends = clean_end.map(|end| (LANE, *end)).into_iter().collect();
+        scan::scan(&self.storage, self.cluster, dir, &files, &clean_ends).await
+    }
+
+    /// Recovers one partition and, if needed, starts to write again what may not be durable.
+    async fn start_open(
+        &self,
+        request: OpenRequest,
+        scans: &BTreeMap<BrokerDir, DirScan>,
+    ) -> Result<Opening, OpenError> {
+        let OpenRequest { id, leader_epoch, inherits, root, root_handle } = request;
+        let corrupt =
+            |file: String, position, what| OpenError::Corrupt { id, file, position, what };
+        let root = match &root {
+            Some(bytes) => Root::decode(bytes).map_err(|error| {
+                corrupt("the partition's root record".into(), 0, error.to_string())
+            })?,
+            None => Root::default(),
+        };
+        let recovered = recover::recover(id, root, &inherits, scans)
+            .map_err(|lost| corrupt(lost.file, lost.position, lost.what))?;
+        let Recovered { root, extents, rewrite, end_offset, epochs, producers, unneeded } =
+            recovered;
+        let mut batches = Vec::with_capacity(rewrite.len());
+        for batch in rewrite {
+            batches.push((self.read_again(id, &batch).await?, batch));
+        }
+        let durable_end = batches.first().map_or(end_offset, |(_, batch)| batch.base_offset);
+        let opened = OpenedLog {
+            id,
+            leader_epoch,
+            root,
+            extents,
+            durable_end,
+            end_offset,
+            epochs,
+            producers,
+        };
+        let (storage, clock) = (Arc::clone(&self.storage), self.env.clock.clone());
+        let log = PartitionLog::new(opened, self.lane.clone(), storage, clock, root_handle);
+        let rewritten = self
+            .write_again(&log, end_offset, batches)
+            .map_err(|why| OpenError::Unavailable { id, why })?;
+        Ok(Opening { opened: Opened { log, unneeded }, rewritten })
+    }
+
+    async fn read_again(
+        &self,
+        id: TopicPartitionId,
+        batch: &ScannedBatch,
+    ) -> Result<Bytes, OpenError> {
+        let range = batch.position..batch.position + u64::from(batch.length);
+        match self.storage.read(&batch.file.path(), range).await {
+            Ok(bytes) if bytes.len() == batch.length as usize => Ok(bytes),
+            Ok(_) => Err(OpenError::Corrupt {
+                id,
+                file: batch.file.path().to_string(),
+                position: batch.position,
+                what: "the file became shorter".into(),
+            }),
+            Err(error) => Err(OpenError::Unavailable { id, why: error.to_string() }),
+        }
+    }
+
+    /// Pushes the batches under this leader's own pair, behind a frame that says where its own
+    /// records start. Gives what resolves when all of it is durable.
+    fn write_again(
+        &self,
+        log: &Arc<PartitionLog>,
+        epoch_start: i64,
+        batches: Vec<(Bytes, ScannedBatch)>,
+    ) -> Result<Option<oneshot::Receiver<()>>, String> {
+        if batches.is_empty() {
+            return Ok(None);
+        }
+        let (partition, leader_epoch) = (log.id(), log.leader_epoch());
+        for (bytes, batch) in batches {
+            let append_time_ms = batch.meta.append_time_ms;
+            let frame = BatchFrame {
+                partition: Arc::clone(log),
+                meta: BatchMeta { partition, leader_epoch, epoch_start, append_time_ms },
+                base_offset: batch.base_offset,
+                last_offset: batch.last_offset,
+                accepted_epoch: batch.accepted_epoch,
+                max_timestamp: batch.max_timestamp,
+                _lease: None,
+            };
+            self.lane.push(frame, &bytes).map_err(|refusal| refusal.to_string())?;
+        }
+        let open = Frame::Open { partition, leader_epoch, epoch_start };
+        self.lane.push_control(&[open]).map(Some).map_err(|refusal| refusal.to_string())
+    }
+}
+
+struct Opening {
+    opened: Opened,
+    rewritten: Option<oneshot::Receiver<()>>,
+}
+
+fn scan_failed(id: TopicPartitionId, error: &ScanError) -> OpenError {
+    match error {
+        ScanError::Storage(error) if error.kind() == ErrorKind::NotFound => OpenError::Corrupt {
+            id,
+            file: error.to_string(),
+            position: 0,
+            what: "a broker directory that the partition inherits is missing".into(),
+        },
+        ScanError::Storage(error) => OpenError::Unavailable { id, why: error.to_string() },
+        ScanError::Corrupt { file, position, what } => OpenError::Corrupt {
+            id,
+            file: file.to_string(),
+            position: *position,
+            what: what.clone(),
+        },
+    }
+}

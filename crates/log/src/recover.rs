@@ -1,0 +1,185 @@
+//! What a partition's log holds after its former leaders' directories were sealed and read. Pure.
+//!
+//! Within a leader epoch an offset has one content, however often it was written, and file order means
+//! nothing. For each inherited pair (broker epoch, leader epoch), oldest first, the batches with
+//! exactly that pair count that go on gap-free from the end of what is known (E-W2, E-J5), and only
+//! below the start of every higher leader epoch (E-W14).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Weak;
+
+use talos_common::{BrokerDir, LeaderEpoch, TopicPartitionId};
+
+use crate::epochs::Epochs;
+use crate::extent::{Extent, Place};
+use crate::producers::Producers;
+use crate::root::Root;
+use crate::scan::{DirScan, ScannedBatch};
+
+/// A recovered log.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) root: Root,
+    /// Durable batches, gap-free.
+    pub(crate) extents: VecDeque<Extent>,
+    /// Batches that follow the extents gap-free but may not be on stable storage: to be written
+    /// again before they become visible.
+    pub(crate) rewrite: Vec<ScannedBatch>,
+    /// Where the next record goes, behind all of them.
+    pub(crate) end_offset: i64,
+    pub(crate) epochs: Epochs,
+    pub(crate) producers: Producers,
+    /// Pairs that hold nothing this log still needs.
+    pub(crate) unneeded: Vec<(BrokerDir, LeaderEpoch)>,
+}
+
+/// Why a log can not be recovered: acknowledged records may be missing (P5).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file} at position {position}: {what}")]
+pub(crate) struct Lost {
+    pub(crate) file: String,
+    pub(crate) position: u64,
+    pub(crate) what: String,
+}
+
+/// Recovers `partition` from its root and what `scans` found of the `inherits` pairs, oldest first.
+pub(crate) fn recover(
+    partition: TopicPartitionId,
+    root: Root,
+    inherits: &[(BrokerDir, LeaderEpoch)],
+    scans: &BTreeMap<BrokerDir, DirScan>,
+) -> Result<Recovered, Lost> {
+    let mut starts = BTreeMap::new();
+    for (dir, epoch) in inherits {
+        if let Some(start) = scans.get(dir).and_then(|s| s.epoch_starts.get(&(partition, *epoch))) {
+            starts.insert(*epoch, *start);
+        }
+    }
+    let mut log = Recovered {
+        root,
+        extents: VecDeque::new(),
+        rewrite: Vec::new(),
+        end_offset: root.end_offset,
+        epochs: Epochs::default(),
+        producers: Producers::default(),
+        unneeded: Vec::new(),
+    };
+    if let Some(epoch) = root.end_epoch {
+        log.epochs.note(epoch, root.log_start);
+    }
+    for (dir, epoch) in inherits {
+        let Some(scan) = scans.get(dir) else {
+            return Err(Lost {
+                file: format!("brokers/{dir}"),
+                position: 0,
+                what: "the broker directory is missing".into(),
+            });
+        };
+        let limit =
+            starts.range((Bound::Excluded(*epoch), Bound::Unbounded)).map(|(_, s)| *s).min();
+        let before = log.extents.len() + log.rewrite.len();
+        log.take_pair(scan.batches.get(&(partition, *epoch)), limit.unwrap_or(i64::MAX))?;
+        if let Some(damage) = scan.damage_of(partition, *epoch, log.end_offset) {
+            return Err(Lost {
+                file: damage.file.to_string(),
+                position: damage.position,
+                what: damage.what.clone(),
+            });
+        }
+        if log.extents.len() + log.rewrite.len() == before {
+            log.unneeded.push((*dir, *epoch));
+        }
+    }
+    log.check_starts(&starts, inherits)?;
+    Ok(log)
+}
+
+impl Recovered {
+    fn take_pair(&mut self, batches: Option<&Vec<ScannedBatch>>, limit: i64) -> Result<(), Lost> {
+        let mut sorted: Vec<&ScannedBatch> = batches.into_iter().flatten().collect();
+        // A resent batch stands in several files with one content. The copy that is stated durable
+        // comes first; among equals the order does not matter.
+        sorted.sort_by_key(|b| (b.base_offset, b.above_durable, b.file.number, b.position));
+        for batch in sorted {
+            if batch.base_offset >= limit {
+                break;
+            }
+            if batch.last_offset < self.end_offset {
+                self.remember(batch);
+                continue;
+            }
+            let straddles = batch.base_offset < self.end_offset;
+            let at_root = self.extents.is_empty() && self.rewrite.is_empty();
+            if batch.base_offset > self.end_offset || (straddles && !at_root) {
+                if batch.above_durable {
+                    // A ghost: nobody was told about it.
+                    break;
+                }
+                let what = format!(
+                    "offset {} follows {}: records are missing",
+                    batch.base_offset, self.end_offset
+                );
+                return Err(Lost {
+                    file: batch.file.path().to_string(),
+                    position: batch.position,
+                    what,
+                });
+            }
+            self.remember(batch);
+            self.epochs.note(batch.accepted_epoch, batch.base_offset);
+            self.end_offset = batch.last_offset + 1;
+            // What follows a batch that is written again is written again too: order.
+            if batch.above_durable || !self.rewrite.is_empty() {
+                self.rewrite.push(batch.clone());
+            } else {
+                self.extents.push_back(extent(batch));
+            }
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, batch: &ScannedBatch) {
+        if let Some(stamp) = &batch.stamp {
+            let (base, last) = (batch.base_offset, batch.last_offset);
+            let append_time = batch.meta.append_time_ms;
+            self.producers.apply(stamp, base, last, batch.max_timestamp, append_time);
+        }
+    }
+
+    /// A leader epoch began at its start because everything below was durable then.
+    fn check_starts(
+        &self,
+        starts: &BTreeMap<LeaderEpoch, i64>,
+        inherits: &[(BrokerDir, LeaderEpoch)],
+    ) -> Result<(), Lost> {
+        let Some((epoch, start)) = starts.iter().max_by_key(|(_, start)| **start) else {
+            return Ok(());
+        };
+        if *start <= self.end_offset {
+            return Ok(());
+        }
+        let dir = inherits.iter().find(|(_, of)| of == epoch).map(|(dir, _)| dir.to_string());
+        Err(Lost {
+            file: format!("brokers/{}", dir.unwrap_or_default()),
+            position: 0,
+            what: format!(
+                "leader epoch {epoch} began at offset {start}, the records before it end at {}",
+                self.end_offset
+            ),
+        })
+    }
+}
+
+fn extent(batch: &ScannedBatch) -> Extent {
+    Extent {
+        base_offset: batch.base_offset,
+        last_offset: batch.last_offset,
+        max_timestamp: batch.max_timestamp,
+        epoch: batch.accepted_epoch,
+        length: batch.length,
+        position: batch.position,
+        place: Place::Journal(batch.file),
+        piece: Weak::new(),
+    }
+}

@@ -1,0 +1,398 @@
+//! Reading a sealed broker directory: which batches lie in its journals, and where they are damaged.
+//!
+//! A frame that cannot be read is either a *torn end*, which nobody was told about, or *damage*. What
+//! tells them apart is the highest durable-to that the lane states anywhere: in a later flush, in the
+//! next file's header, in the note behind the last flush, or in the record of a clean stop (P5). So a
+//! lane is read to the end of its last file, beyond anything unreadable, before it is judged.
+
+mod cursor;
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use talos_common::{BrokerDir, LaneId, LeaderEpoch, TopicPartitionId};
+use talos_protocol::batch::BatchHeader;
+use talos_storage::{Error as StorageError, FileInfo, FilePath, Storage};
+
+use crate::format::{
+    BATCH_PREFIX_BYTES, BatchMeta, Frame, FrameError, IndexEntry, JournalId, LanePosition,
+};
+use crate::producers::ProducerStamp;
+use cursor::Cursor;
+
+/// The smallest frame that holds a batch: damage below this size can not have lost one.
+const SMALLEST_BATCH_FRAME: u64 = (BATCH_PREFIX_BYTES + talos_protocol::batch::HEADER_BYTES) as u64;
+
+/// How many file numbers in a row may have been skipped because their creation failed.
+const MAX_SKIPPED: u64 = 1_000;
+
+/// A batch that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct ScannedBatch {
+    pub(crate) meta: BatchMeta,
+    pub(crate) base_offset: i64,
+    /// Inclusive.
+    pub(crate) last_offset: i64,
+    pub(crate) max_timestamp: i64,
+    pub(crate) accepted_epoch: LeaderEpoch,
+    pub(crate) stamp: Option<ProducerStamp>,
+    pub(crate) file: JournalId,
+    /// Where the record batch starts in the file.
+    pub(crate) position: u64,
+    /// Bytes of the record batch.
+    pub(crate) length: u32,
+    /// Whether it lies above everything that its lane states as durable: it may have been
+    /// acknowledged to nobody, and may not be on stable storage yet (E-H6).
+    pub(crate) above_durable: bool,
+}
+
+impl ScannedBatch {
+    fn end(&self) -> LanePosition {
+        let position = self.position + u64::from(self.length);
+        LanePosition { file: self.file.number, position }
+    }
+}
+
+/// A stretch below the durable-to that can not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Damage {
+    /// In which file.
+    pub(crate) file: FilePath,
+    /// Where it starts.
+    pub(crate) position: u64,
+    /// What is wrong there.
+    pub(crate) what: String,
+    from: LanePosition,
+    /// Exclusive.
+    to: LanePosition,
+}
+
+/// One sealed directory as read.
+#[derive(Debug, Default)]
+pub(crate) struct DirScan {
+    /// By partition and the leader epoch that wrote the frames, in file order.
+    pub(crate) batches: BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<ScannedBatch>>,
+    /// Where leader epochs' own records start, as open frames and batch frames state it.
+    pub(crate) epoch_starts: BTreeMap<(TopicPartitionId, LeaderEpoch), i64>,
+    /// The newest root version that a frame says was published (E-J14).
+    pub(crate) published: BTreeMap<TopicPartitionId, (i64, i32)>,
+    lanes: Vec<LaneScan>,
+}
+
+#[derive(Debug, Default)]
+struct LaneScan {
+    damage: Vec<Damage>,
+    indexes: Vec<IndexFrame>,
+    /// For each pair, where its last batch lies.
+    last_batch: BTreeMap<(TopicPartitionId, LeaderEpoch), LanePosition>,
+}
+
+#[derive(Debug)]
+struct IndexFrame {
+    since: LanePosition,
+    at: LanePosition,
+    entries: Vec<IndexEntry>,
+}
+
+/// Why a directory could not be read at all.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum ScanError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("{file} is corrupt at position {position}: {what}")]
+    Corrupt { file: FilePath, position: u64, what: String },
+}
+
+/// Reads the directory `dir` of cluster `cluster`, which was sealed with these files. `clean_ends` is
+/// what a clean stop recorded: where each lane ended.
+pub(crate) async fn scan(
+    storage: &Arc<dyn Storage>,
+    cluster: [u8; 16],
+    dir: BrokerDir,
+    files: &[FileInfo],
+    clean_ends: &BTreeMap<LaneId, LanePosition>,
+) -> Result<DirScan, ScanError> {
+    let mut lanes: BTreeMap<LaneId, BTreeMap<u64, u64>> = BTreeMap::new();
+    for info in files {
+        if let FilePath::Journal { lane, number, .. } = info.path {
+            lanes.entry(lane).or_default().insert(number, info.len);
+        }
+    }
+    for lane in clean_ends.keys() {
+        lanes.entry(*lane).or_default();
+    }
+    // Lane 0 has a file before the epoch is registered (E-J13).
+    lanes.entry(LaneId(0)).or_default();
+    let mut scan = DirScan::default();
+    for (lane, files) in lanes {
+        let reader = LaneReader {
+            storage,
+            cluster,
+            dir,
+            lane,
+            stated: clean_ends.get(&lane).copied().unwrap_or_default(),
+            batches: Vec::new(),
+            limits: BTreeMap::new(),
+            holes: Vec::new(),
+            lane_scan: LaneScan::default(),
+            next_named: None,
+        };
+        reader.read(&files, &mut scan).await?;
+    }
+    Ok(scan)
+}
+
+struct LaneReader<'a> {
+    storage: &'a Arc<dyn Storage>,
+    cluster: [u8; 16],
+    dir: BrokerDir,
+    lane: LaneId,
+    /// The highest durable-to stated so far.
+    stated: LanePosition,
+    batches: Vec<ScannedBatch>,
+    /// Up to where a file counts, as the header of the file after it states it.
+    limits: BTreeMap<u64, u64>,
+    /// All that can not be read; judged once `stated` is final.
+    holes: Vec<Damage>,
+    lane_scan: LaneScan,
+    /// The file that a close frame names as the next one.
+    next_named: Option<u64>,
+}
+
+impl LaneReader<'_> {
+    async fn read(
+        mut self,
+        files: &BTreeMap<u64, u64>,
+        scan: &mut DirScan,
+    ) -> Result<(), ScanError> {
+        for (number, len) in files {
+            let id = JournalId { dir: self.dir, lane: self.lane, number: *number };
+            self.read_file(id, *len, scan).await?;
+        }
+        self.find_missing(files);
+        self.judge();
+        for mut batch in std::mem::take(&mut self.batches) {
+            let end = batch.end();
+            batch.above_durable = end.position > self.limit(end.file);
+            let pair = (batch.meta.partition, batch.meta.leader_epoch);
+            let last = self.lane_scan.last_batch.entry(pair).or_default();
+            *last = (*last).max(end);
+            scan.batches.entry(pair).or_default().push(batch);
+        }
+        scan.lanes.push(self.lane_scan);
+        Ok(())
+    }
+
+    /// Up to which position (exclusive) the lane states file `number` as durable.
+    fn limit(&self, number: u64) -> u64 {
+        match (self.limits.get(&number), number.cmp(&self.stated.file)) {
+            (Some(limit), _) => *limit,
+            (None, Ordering::Less) => u64::MAX,
+            (None, Ordering::Equal) => self.stated.position,
+            (None, Ordering::Greater) => 0,
+        }
+    }
+
+    async fn read_file(
+        &mut self,
+        id: JournalId,
+        len: u64,
+        scan: &mut DirScan,
+    ) -> Result<(), ScanError> {
+        let mut cursor = Cursor::new(self.storage, id, len);
+        loop {
+            let at = cursor.position();
+            let here = LanePosition { file: id.number, position: at };
+            let next_file = LanePosition { file: id.number + 1, position: 0 };
+            match cursor.next().await? {
+                Ok(Frame::Note { durable_to }) if durable_to == here => {
+                    // The lane's last flush ended here, acknowledged; the next was not begun.
+                    self.stated = self.stated.max(here);
+                    self.hole(id, here, next_file, "the file ends here");
+                    return Ok(());
+                }
+                Ok(Frame::Close { next_file }) => {
+                    self.next_named = Some(next_file);
+                    return Ok(());
+                }
+                Ok(frame) => self.take(id, at, cursor.position(), frame, scan)?,
+                Err(FrameError::Unknown { kind, version }) => {
+                    let what = format!(
+                        "frame kind {kind} version {version} was written by a newer version of Talos"
+                    );
+                    return Err(ScanError::Corrupt { file: id.path(), position: at, what });
+                }
+                Err(error) => {
+                    let found = cursor.find_next().await?;
+                    let to = found.map_or(next_file, |position| LanePosition { position, ..here });
+                    self.hole(id, here, to, &error.to_string());
+                    if found.is_none() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn hole(&mut self, id: JournalId, from: LanePosition, to: LanePosition, what: &str) {
+        let (file, position, what) = (id.path(), from.position, what.to_owned());
+        self.holes.push(Damage { file, position, what, from, to });
+    }
+
+    fn take(
+        &mut self,
+        id: JournalId,
+        at: u64,
+        end: u64,
+        frame: Frame,
+        scan: &mut DirScan,
+    ) -> Result<(), ScanError> {
+        let corrupt = |what: String| ScanError::Corrupt { file: id.path(), position: at, what };
+        match frame {
+            Frame::Header(header) => {
+                if header.cluster != self.cluster {
+                    return Err(corrupt("the file belongs to another cluster".into()));
+                }
+                if header.id != id {
+                    return Err(corrupt(format!("the file is {} by its header", header.id.path())));
+                }
+                let LanePosition { file, position } = header.durable_to;
+                self.stated = self.stated.max(header.durable_to);
+                for number in file.max(id.number.saturating_sub(MAX_SKIPPED))..id.number {
+                    let limit = if number == file { position } else { 0 };
+                    self.limits.entry(number).or_insert(limit);
+                }
+            }
+            Frame::Flush(flush) => self.stated = self.stated.max(flush.durable_to),
+            Frame::Batch(meta, bytes) => {
+                let header = BatchHeader::parse(&bytes).map_err(|e| corrupt(e.to_string()))?;
+                self.take_batch(id, end, meta, &header, &bytes, scan);
+            }
+            Frame::Open { partition, leader_epoch, epoch_start } => {
+                scan.epoch_starts.insert((partition, leader_epoch), epoch_start);
+            }
+            Frame::Published { partition, end_offset, root_version } => {
+                let newest = scan.published.entry(partition).or_insert((end_offset, root_version));
+                if root_version >= newest.1 {
+                    *newest = (end_offset, root_version);
+                }
+            }
+            Frame::Index { since, entries } => {
+                let at = LanePosition { file: id.number, position: at };
+                self.lane_scan.indexes.push(IndexFrame { since, at, entries });
+            }
+            Frame::Catalog { .. } => {
+                return Err(corrupt("sorted journals are not read by this version".into()));
+            }
+            // A note anywhere else is what a former flush left; a close frame ends the file.
+            Frame::Note { .. } | Frame::Close { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn take_batch(
+        &mut self,
+        id: JournalId,
+        end: u64,
+        meta: BatchMeta,
+        header: &BatchHeader,
+        bytes: &Bytes,
+        scan: &mut DirScan,
+    ) {
+        scan.epoch_starts.insert((meta.partition, meta.leader_epoch), meta.epoch_start);
+        let stamp = header.has_producer_id().then(|| {
+            let (id, epoch) = (header.producer_id, header.producer_epoch);
+            ProducerStamp::new(id, epoch, header.base_sequence, header.last_offset_delta)
+        });
+        self.batches.push(ScannedBatch {
+            meta,
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            max_timestamp: header.max_timestamp,
+            accepted_epoch: LeaderEpoch(header.partition_leader_epoch),
+            stamp,
+            file: id,
+            position: end - bytes.len() as u64,
+            // A frame's length has 30 bits.
+            length: bytes.len() as u32,
+            above_durable: false,
+        });
+    }
+
+    /// Files that must be there and are not: the first, the one that a close frame names, and every
+    /// one in which something is stated as durable.
+    fn find_missing(&mut self, files: &BTreeMap<u64, u64>) {
+        let stated = (self.stated.position > 0).then_some(self.stated.file);
+        let limited =
+            self.limits.iter().filter(|(_, limit)| **limit > 0).map(|(number, _)| *number);
+        let expected: BTreeSet<u64> =
+            limited.chain([0]).chain(stated).chain(self.next_named).collect();
+        for number in expected {
+            if files.contains_key(&number) {
+                continue;
+            }
+            // Its creation, at least, was durable before anything named it.
+            if self.limit(number) == 0 {
+                self.stated = self.stated.max(LanePosition { file: number, position: 1 });
+            }
+            let id = JournalId { dir: self.dir, lane: self.lane, number };
+            let from = LanePosition { file: number, position: 0 };
+            let to = LanePosition { file: number + 1, position: 0 };
+            self.hole(id, from, to, "the file is missing");
+        }
+    }
+
+    /// Holes below what is stated as durable that are large enough to have lost a batch are damage.
+    fn judge(&mut self) {
+        for hole in std::mem::take(&mut self.holes) {
+            let limit = self.limit(hole.from.file);
+            if hole.from.position >= limit {
+                continue;
+            }
+            let missing = hole.from.position == 0 && hole.to.file > hole.from.file;
+            let to = hole.to.min(LanePosition { file: hole.from.file, position: limit });
+            let Damage { file, position, what, .. } = &hole;
+            if !missing && to.position - hole.from.position < SMALLEST_BATCH_FRAME {
+                tracing::warn!(%file, position, what, "damage too small to have held a record");
+            } else {
+                tracing::error!(%file, position, what, "damage in a journal");
+                self.lane_scan.damage.push(Damage { to, ..hole });
+            }
+        }
+    }
+}
+
+impl DirScan {
+    /// The damage that may have taken batches of `partition` written under `leader_epoch`, unless
+    /// what was found proves otherwise; `end_offset` is where the found ones end (E-J7).
+    pub(crate) fn damage_of(
+        &self,
+        partition: TopicPartitionId,
+        leader_epoch: LeaderEpoch,
+        end_offset: i64,
+    ) -> Option<&Damage> {
+        self.lanes.iter().find_map(|lane| {
+            lane.damage.iter().find(|hole| {
+                let covering = lane
+                    .indexes
+                    .iter()
+                    .find(|index| index.since <= hole.from && hole.to <= index.at);
+                match covering {
+                    // The index names all partitions of the stretch and where they ended.
+                    Some(index) => index.entries.iter().any(|entry| {
+                        entry.partition == partition
+                            && entry.leader_epoch == leader_epoch
+                            && entry.end_offset > end_offset
+                    }),
+                    // Batches behind the hole that go on gap-free prove that none was in it.
+                    None => lane
+                        .last_batch
+                        .get(&(partition, leader_epoch))
+                        .is_none_or(|last| *last < hole.to),
+                }
+            })
+        })
+    }
+}
