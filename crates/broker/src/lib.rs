@@ -16,6 +16,8 @@ mod config;
 mod connection;
 mod dispatch;
 mod errors;
+pub mod groups;
+mod group_log;
 mod handlers;
 mod listener;
 mod metrics;
