@@ -15,12 +15,17 @@ use talos_common::Env;
 pub mod brokers;
 pub mod cluster;
 mod codec;
+#[cfg(feature = "conformance")]
+#[doc(hidden)]
+pub mod conformance;
 pub mod faults;
 pub mod memory;
 pub mod ownership;
 mod paths;
 pub mod roots;
 mod settle;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod store;
 pub mod topics;
 pub mod topics_cache;
@@ -33,6 +38,8 @@ pub use faults::{FaultCounts, LostAnswer, MetaFaults};
 pub use memory::{MemoryMeta, MetaSnapshot};
 pub use ownership::{Claim, ClaimError, Inherited, Lead, LeadError, Leader, Ownership};
 pub use roots::{RootChange, SwapError, Swapped};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteMeta;
 pub use store::{Error, MetaStore, Node, Version};
 pub use topics::{Deletion, NewTopic, Tombstone, Topic, TopicError, TopicState};
 pub use topics_cache::{TopicsCache, TopicsImage};

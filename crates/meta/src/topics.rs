@@ -385,8 +385,13 @@ impl Meta {
                 self.settle(&[fence]).await?;
                 continue;
             }
-            self.delete_partition_nodes(paths::ROOTS, id).await?;
-            self.delete_partition_nodes(paths::OWNERSHIP, id).await?;
+            // The node may also be an echo: a lost first attempt that arrived after the commit. Fenced, no
+            // commit can follow, so what is seen now is final.
+            self.store.sync().await?;
+            if self.topic(id).await?.is_none() {
+                self.delete_partition_nodes(paths::ROOTS, id).await?;
+                self.delete_partition_nodes(paths::OWNERSHIP, id).await?;
+            }
             self.settle(&[Op::Delete { path: path.clone(), version: node.version }]).await?;
         }
         Err(contended(&path))
