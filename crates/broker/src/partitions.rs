@@ -7,15 +7,15 @@
 //! its records are closed, and its files go because of its tombstone (E-D1, E-D2).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use talos_common::{BrokerDir, LeaderEpoch, TopicId, TopicPartitionId};
 use talos_log::format::LanePosition;
 use talos_log::{OpenError, OpenRequest, Opened, PartitionLog};
-use talos_meta::{Claim, ClaimError, Deletion, Inherited, TopicError, TopicState};
+use talos_meta::{Claim, ClaimError, Deletion, Inherited, Lead, TopicError, TopicState};
 use talos_storage::{ErrorKind, Prefix};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::broker::Shared;
 use crate::root_handle::MetaRoot;
@@ -26,6 +26,8 @@ const CLAIM_BATCH: usize = 1_000;
 pub(crate) const COMMANDS: usize = 256;
 /// How often what failed is tried again and deletions are looked after.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
+/// Files that nothing needs are looked for once in so many repairs: that reads all records.
+const REPAIRS_PER_SWEEP: u64 = 12;
 /// How long a tombstone outlives its topic's files (E-D2).
 const TOMBSTONE_MS: i64 = 24 * 3_600_000;
 
@@ -51,7 +53,12 @@ pub(crate) struct Offline {
 #[derive(Debug, Default)]
 pub(crate) struct Partitions {
     slots: RwLock<BTreeMap<TopicPartitionId, Slot>>,
+    /// Inherited pairs that may leave their records: one transaction each, so not while opening.
+    unneeded: Mutex<Vec<Unneeded>>,
+    unneeded_came: Notify,
 }
+
+type Unneeded = (Lead, Vec<Inherited>);
 
 /// What handlers ask of the task.
 #[derive(Debug)]
@@ -106,6 +113,15 @@ impl Partitions {
         ids.iter().filter_map(|id| slots.remove(id)).collect()
     }
 
+    fn note_unneeded(&self, pairs: Vec<Unneeded>) {
+        self.unneeded.lock().unwrap_or_else(PoisonError::into_inner).extend(pairs);
+        self.unneeded_came.notify_one();
+    }
+
+    fn take_unneeded(&self) -> Vec<Unneeded> {
+        std::mem::take(&mut *self.unneeded.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Ends all leaderships: nothing is accepted or served any more.
     pub(crate) fn end_all(&self, why: &str) {
         for log in self.open() {
@@ -143,7 +159,10 @@ impl Shared {
                     }
                     self.partitions.put(id, Slot::Open(log));
                     if !pairs.is_empty() {
-                        unneeded.push((claim.lead(self.dir), pairs));
+                        let pairs = pairs.into_iter();
+                        let pairs =
+                            pairs.map(|(dir, leader_epoch)| Inherited { dir, leader_epoch });
+                        unneeded.push((claim.lead(self.dir), pairs.collect()));
                     }
                 }
                 Err(error) => {
@@ -158,14 +177,7 @@ impl Shared {
                 }
             }
         }
-        for (lead, pairs) in unneeded {
-            let pairs: Vec<_> =
-                pairs.iter().map(|&(dir, leader_epoch)| Inherited { dir, leader_epoch }).collect();
-            if let Err(error) = self.meta.drop_inherited(&lead, &pairs).await {
-                // It only costs a longer next start.
-                tracing::debug!(partition = %lead.partition, %error, "inherited pairs stay");
-            }
-        }
+        self.partitions.note_unneeded(unneeded);
         self.count_partitions();
     }
 
@@ -176,11 +188,7 @@ impl Shared {
             leader_epoch: claim.leader_epoch,
             inherits: claim.inherits.iter().map(|pair| (pair.dir, pair.leader_epoch)).collect(),
             root: claim.root.as_ref().map(|node| node.value.clone()),
-            root_handle: Arc::new(MetaRoot::new(
-                self.meta.clone(),
-                claim.lead(self.dir),
-                version,
-            )),
+            root_handle: Arc::new(MetaRoot::new(self.meta.clone(), claim.lead(self.dir), version)),
         }
     }
 
@@ -285,10 +293,12 @@ impl Shared {
                 all_gone &= self.storage.delete(&file.path).await.is_ok();
             }
             let age_ms = self.env.clock.wall_ms().saturating_sub(tombstone.deleted_ms);
-            if files.is_empty() && all_gone && age_ms > TOMBSTONE_MS {
-                if let Err(error) = self.meta.remove_tombstone(tombstone.id).await {
-                    tracing::debug!(topic = %tombstone.id, %error, "a tombstone stays");
-                }
+            if files.is_empty()
+                && all_gone
+                && age_ms > TOMBSTONE_MS
+                && let Err(error) = self.meta.remove_tombstone(tombstone.id).await
+            {
+                tracing::debug!(topic = %tombstone.id, %error, "a tombstone stays");
             }
         }
     }
@@ -335,6 +345,7 @@ impl Shared {
 pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let none = BTreeMap::new();
     let mut next_repair = shared.env.clock.now();
+    let mut repairs = 0u64;
     loop {
         let command = tokio::select! {
             biased;
@@ -342,6 +353,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Comman
             command = commands.recv() => command,
             () = shared.env.clock.sleep_until(next_repair) => {
                 repair(&shared).await;
+                if repairs.is_multiple_of(REPAIRS_PER_SWEEP) {
+                    shared.sweep_tombstones().await;
+                    shared.sweep_directories().await;
+                }
+                repairs += 1;
                 next_repair = shared.env.clock.now() + REPAIR_INTERVAL;
                 continue;
             }
@@ -360,6 +376,27 @@ pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Comman
                 let _ = done.send(shared.delete_topic(topic).await);
             }
             None => return,
+        }
+    }
+}
+
+/// The task that takes inherited pairs that nothing needs any more out of the ownership records: so the
+/// directories of dead broker epochs can go. Ends when the broker stops.
+pub(crate) async fn drop_inherited(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopping() => return,
+            () = shared.partitions.unneeded_came.notified() => {}
+        }
+        for (lead, pairs) in shared.partitions.take_unneeded() {
+            if shared.is_stopping() {
+                return;
+            }
+            if let Err(error) = shared.meta.drop_inherited(&lead, &pairs).await {
+                // It only costs a longer next start.
+                tracing::debug!(partition = %lead.partition, %error, "inherited pairs stay");
+            }
         }
     }
 }
@@ -386,6 +423,4 @@ async fn repair(shared: &Arc<Shared>) {
             tracing::debug!(%topic, %error, "a topic's deletion goes on later");
         }
     }
-    shared.sweep_tombstones().await;
-    shared.sweep_directories().await;
 }

@@ -184,11 +184,8 @@ impl Client {
 
     /// Offset and timestamp.
     pub async fn list_offset(&mut self, topic: &str, partition: i32, timestamp: i64) -> (i64, i64) {
-        let asked = ListOffsetsPartition {
-            partition_index: partition,
-            timestamp,
-            ..Default::default()
-        };
+        let asked =
+            ListOffsetsPartition { partition_index: partition, timestamp, ..Default::default() };
         let topics = vec![ListOffsetsTopic { name: text(topic), partitions: vec![asked] }];
         let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
         let response = self.call(10, &request).await;
