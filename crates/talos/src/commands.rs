@@ -1,6 +1,7 @@
 //! The commands, one file each, and what they share: runtime, connection, signals, times.
 
 pub mod bench;
+pub mod broker;
 pub mod consume;
 pub mod dump;
 pub mod group;

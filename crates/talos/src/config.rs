@@ -340,13 +340,7 @@ impl ServeConfig {
             "socket.request.max.bytes",
             format!("= {request} must not be above memory.receive = {receive}"),
         );
-        let (sort, raw, journal) = (self.log.sort_after, self.log.raw_limit, self.log.journal_size);
-        must(
-            sort < raw,
-            "log",
-            "sort_after",
-            format!("= {sort} must be below log.raw_limit = {raw}"),
-        );
+        let (sort, journal) = (self.log.sort_after, self.log.journal_size);
         must(
             journal <= sort,
             "log",

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use crate::admin::{self, AdminHandle};
+use crate::commands::broker;
 use crate::config::{self, Flags, ServeConfig};
 use crate::output;
 use crate::stop::{Asked, Signals, Stop};
@@ -95,7 +96,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::new().context("cannot listen for signals")?;
         // A closed standard output is no reason to stop a broker.
         let say = |text| drop(output::line(text));
-        serve(config, say, async || signals.next().await, run_broker).await
+        serve(config, say, async || signals.next().await, broker::run).await
     })?;
     // Whatever still blocks a thread must not hold up the end.
     runtime.shutdown_background();
@@ -179,24 +180,6 @@ where
             "not stopped after {limit} (server.stop_timeout); ending anyway, the next start recovers"
         ),
     }
-}
-
-/// Runs the broker until `stop`.
-///
-/// **This is the one missing piece of `talos serve`.** It binds `config.server.listen`, says so with
-/// [`AdminHandle::set_listening`] (the banner waits for that), registers its metrics with
-/// [`AdminHandle::with_registry`], calls [`AdminHandle::set_ready`] once it serves, and returns
-/// after a clean stop.
-///
-/// # Errors
-/// Whatever makes the broker unable to start or to go on, saying what to do.
-pub async fn run_broker(
-    config: ServeConfig,
-    admin: AdminHandle,
-    stop: impl Future<Output = ()> + Clone + Send + 'static,
-) -> anyhow::Result<()> {
-    drop((config, admin, stop));
-    anyhow::bail!("this build has no broker in it: `talos serve` is not wired to the broker crate")
 }
 
 /// What a start prints: where it listens, where data lies, three commands to try.

@@ -124,39 +124,28 @@ section! {
         /// not read any further.
         receive: ByteSize = "receive", size(ByteSize::mib(4), TIB), "128MiB";
         /// Batches that are accepted and not yet durable.
-        lanes: ByteSize = "lanes", size(ByteSize::mib(4), TIB), "128MiB";
+        lanes: ByteSize = "lanes", size(ByteSize::mib(4), TIB), "64MiB";
         /// Answers that are not yet sent, as far as they are not slices of the tail cache.
         answers: ByteSize = "answers", size(ByteSize::mib(4), TIB), "128MiB";
         /// The newest batches of all partitions, so that consumers at the end read no file.
         tail_cache: ByteSize = "tail_cache", size(ByteSize::mib(4), TIB), "256MiB";
-        /// Rewriting journals into sorted journals and segments.
-        background: ByteSize = "background", size(ByteSize::mib(4), TIB), "64MiB";
     }
 }
 
 section! {
     /// Journals, sorted journals and segments.
     "log" => LogConfig {
-        /// Journals that are written at the same time. One per disk is right for local storage.
-        lanes: u32 = "lanes", int(1, 64), "1";
-        /// A flush takes at most this much; the rest waits for the next one.
-        flush_max_bytes: ByteSize = "flush_max_bytes", size(ByteSize::kib(64), ByteSize::mib(256)), "8MiB";
-        /// Longest time that a flush waits for more batches. `0ms`: it starts as soon as the disk
-        /// is free, which is best for local disks.
-        flush_max_wait: Period = "flush_max_wait", period(0, 1_000), "0ms";
         /// Size of one journal file. It is allocated at once and recycled.
         journal_size: ByteSize = "journal_size", size(ByteSize::mib(4), ByteSize::mib(4096)), "128MiB";
         /// Closed journals are sorted by partition once they take this much.
         sort_after: ByteSize = "sort_after", size(ByteSize::mib(4), TIB), "1GiB";
-        /// Most bytes of journals that are not yet sorted. At the limit producing is delayed, then
-        /// refused with an error that clients retry. It also bounds how much a start has to read.
-        raw_limit: ByteSize = "raw_limit", size(ByteSize::mib(16), TIB), "4GiB";
         /// A partition with this much in sorted journals gets a segment file of its own.
         segment_after: ByteSize = "segment_after", size(ByteSize::mib(1), ByteSize::mib(65_536)), "64MiB";
         /// Largest decompressed size of one batch whose records have to be looked at.
         max_decompressed: ByteSize = "max_decompressed", size(ByteSize::mib(1), ByteSize::mib(2047)), "128MiB";
-        /// Space on the disk that is kept for metadata, so that a full disk can be recovered from.
-        ballast: ByteSize = "ballast", size(ByteSize(0), TIB), "16MiB";
+        /// Space on the disk that journals and segments leave free, so that the metadata can still be
+        /// written when the disk is full.
+        reserve: ByteSize = "reserve", size(ByteSize(0), TIB), "64MiB";
     }
 }
 
@@ -186,9 +175,6 @@ section! {
         /// Largest record batch, compressed as it is sent. Topics override it with
         /// `max.message.bytes`.
         message_max_bytes: i32 = "message.max.bytes", bytes(0, I32_MAX), "1048588";
-        /// Codec in which batches are stored; `producer` keeps what the producer chose. Topics
-        /// override it.
-        compression_type: String = "compression.type", Kind::Choice(&["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]), "producer";
         /// Whose clock stamps records. Topics override it.
         log_message_timestamp_type: String = "log.message.timestamp.type", Kind::Choice(&["CreateTime", "LogAppendTime"]), "CreateTime";
         /// How far a record's time may lie in the past, with `CreateTime`.
@@ -209,10 +195,6 @@ section! {
         log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms", ms(1, i64::MAX), "300000";
         /// What happens to old records. Compaction is not there yet.
         log_cleanup_policy: String = "log.cleanup.policy", Kind::Choice(&["delete"]), "delete";
-        /// Largest segment. Topics override it with `segment.bytes`.
-        log_segment_bytes: i32 = "log.segment.bytes", bytes(1 << 20, I32_MAX), "1073741824";
-        /// How long a segment that is no longer part of its log stays for readers that are in it.
-        log_segment_delete_delay_ms: i64 = "log.segment.delete.delay.ms", ms(0, i64::MAX), "60000";
         /// How long a group's offsets are kept after its last member left.
         offsets_retention_minutes: i32 = "offsets.retention.minutes", minutes(1, I32_MAX), "10080";
         /// How often expired offsets are looked for.
@@ -235,8 +217,6 @@ section! {
         connections_max_idle_ms: i64 = "connections.max.idle.ms", ms(-1, i64::MAX), "600000";
         /// Most open connections.
         max_connections: i32 = "max.connections", int(0, I32_MAX), "2147483647";
-        /// Most open connections from one address.
-        max_connections_per_ip: i32 = "max.connections.per.ip", int(0, I32_MAX), "2147483647";
         /// Largest request. A longer one costs its sender the connection.
         socket_request_max_bytes: i32 = "socket.request.max.bytes", bytes(1, I32_MAX), "104857600";
         /// How long the sequence numbers of an idle producer are remembered.
@@ -298,6 +278,8 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("kafka.transaction.state.log.replication.factor", REPLICATED),
     ("kafka.transaction.state.log.min.isr", REPLICATED),
     ("kafka.zookeeper.connect", LATER_META),
+    ("kafka.compression.type", LATER_CODEC),
+    ("kafka.log.segment.bytes", "has no meaning here: see log.segment_after in [log]; remove it"),
     ("kafka.process.roles", "has no meaning here: every broker does all work; remove it"),
     ("kafka.num.network.threads", THREADS),
     ("kafka.num.io.threads", THREADS),
@@ -308,6 +290,8 @@ const LATER_STORE: &str =
 const LATER_META: &str =
     "is reserved: this version keeps its metadata embedded in data_dir; remove it";
 const LATER_SECURITY: &str = "is reserved: this version has no TLS or SASL; remove it";
+const LATER_CODEC: &str =
+    "is reserved: this version stores batches as their producer compressed them; remove it";
 const DURABLE: &str =
     "has no meaning here: every acknowledged record is on stable storage; remove it";
 const REPLICATED: &str = "has no meaning here: the store replicates; remove it";

@@ -63,10 +63,10 @@ fn flags_go_before_variables_and_these_before_the_file() {
 
 #[test]
 fn kafka_names_are_taken_quoted_dotted_and_in_set() {
-    let text = "[kafka]\n\"log.retention.ms\" = '3d'\nlog.segment.bytes = \"2MiB\"\n";
+    let text = "[kafka]\n\"log.retention.ms\" = '3d'\nmessage.max.bytes = \"2MiB\"\n";
     let config = parse(file(text), vec![], &set(&["log.retention.bytes=1GiB"])).unwrap();
     assert_eq!(config.kafka.retention_ms(), 259_200_000);
-    assert_eq!(config.kafka.log_segment_bytes, 2 << 20);
+    assert_eq!(config.kafka.message_max_bytes, 2 << 20);
     assert_eq!(config.kafka.log_retention_bytes, 1 << 30);
     let ours = parse(None, vec![], &set(&["memory.tail_cache=1GiB"])).unwrap();
     assert_eq!(ours.memory.tail_cache, talos_common::ByteSize(1 << 30));
@@ -146,13 +146,13 @@ fn rules_between_keys_are_checked() {
         "group.max.session.timeout.ms=5",
         "socket.request.max.bytes=1000",
         "telemetry.filter=talos=louder",
-        "log.sort_after=8GiB",
+        "log.sort_after=8MiB",
     ]);
     let found = problems(parse(None, vec![], &flags));
     let starts = [
         "default: kafka.message.max.bytes = 1048588 must not be above socket.request.max.bytes = 1000",
         "flag --set group.min.session.timeout.ms=10: kafka.group.min.session.timeout.ms = 10 must not",
-        "flag --set log.sort_after=8GiB: log.sort_after = 8GiB must be below log.raw_limit = 4GiB",
+        "flag --set log.sort_after=8MiB: log.journal_size = 128MiB must not be above log.sort_after = 8MiB",
         "flag --set server.listen=0.0.0.0:9092: server.listen = \"0.0.0.0:9092\" listens everywhere",
         "flag --set telemetry.filter=talos=louder: telemetry.filter = \"talos=louder\" is no filter",
     ];
