@@ -133,9 +133,14 @@ impl<'a> Report<'a> {
     /// What the cells do not say.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        let mut how: Vec<(&str, Vec<String>)> = Vec::new();
         let mut spreads = Vec::new();
         for (at, row) in self.options.rows.iter().enumerate() {
-            notes.push(format!("- {}: {}; {}", row.title, row.work.how(), self.count(row)));
+            let what = format!("{} ({})", row.title, self.count(row));
+            match how.iter_mut().find(|(how, _)| *how == row.work.how()) {
+                Some((_, rows)) => rows.push(what),
+                None => how.push((row.work.how(), vec![what])),
+            }
             for system in &self.options.systems {
                 let rates: Vec<_> = self.good(*system, at).map(|s| s.rate).collect();
                 spreads.extend(spread(&rates).map(|share| (share, system.title(), row.title)));
@@ -146,6 +151,8 @@ impl<'a> Report<'a> {
                 }
             }
         }
+        let how = how.into_iter().map(|(how, rows)| format!("- {}: {how}", rows.join("; ")));
+        notes.splice(0..0, how);
         let typical = median(&spreads.iter().map(|(share, ..)| *share).collect::<Vec<_>>());
         let worst = spreads.iter().max_by(|a, b| a.0.total_cmp(&b.0));
         if let (Some(typical), Some((share, system, row))) = (typical, worst)
