@@ -1,1 +1,3 @@
 //! The Talos `broker` crate.
+
+pub mod groups;

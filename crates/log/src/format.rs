@@ -38,7 +38,7 @@ pub const FORMAT: u16 = 1;
 
 const BATCH_BODY_BYTES: usize = 40;
 const FLUSH_BODY_BYTES: usize = 32;
-const HEADER_BODY_BYTES: usize = 70;
+const HEADER_BODY_BYTES: usize = 78;
 const PARTITION_BYTES: usize = 20;
 const BODY_VERSION: u8 = 1;
 
@@ -105,6 +105,8 @@ pub struct FileHeader {
     pub id: JournalId,
     /// Drawn at random for each file.
     pub nonce: u32,
+    /// The length that the store gave the file when it was created; 0 where a file grows.
+    pub preallocated_bytes: u64,
     /// Up to where the lane was durable when the file was begun; its own start for the first file.
     pub durable_to: LanePosition,
 }
@@ -311,6 +313,7 @@ pub fn put_frame(out: &mut BytesMut, frame: &Frame) {
             out.put_u32_le(header.id.lane.0);
             out.put_u64_le(header.id.number);
             out.put_u32_le(header.nonce);
+            out.put_u64_le(header.preallocated_bytes);
             put_position(out, header.durable_to);
         }
         Frame::Flush(flush) => {
@@ -492,12 +495,14 @@ fn parse_file_header(body: &mut Bytes) -> Option<FileHeader> {
     };
     let id = JournalId { dir, lane: LaneId(body.get_u32_le()), number: body.get_u64_le() };
     let nonce = body.get_u32_le();
+    let preallocated_bytes = body.get_u64_le();
     let durable_to = get_position(body);
     (magic == MAGIC && format == FORMAT).then_some(FileHeader {
         format,
         cluster,
         id,
         nonce,
+        preallocated_bytes,
         durable_to,
     })
 }

@@ -13,7 +13,7 @@ use talos_storage::{Error as StorageError, ErrorKind, Storage};
 use tokio::sync::{oneshot, watch};
 
 use crate::format::{BatchMeta, Frame, LanePosition};
-use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd};
+use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal};
 use crate::metrics::LogMetrics;
 use crate::partition::{OpenedLog, PartitionLog};
 use crate::recover::{self, Recovered};
@@ -120,7 +120,8 @@ impl BrokerLog {
     ) -> Result<Self, StorageError> {
         storage.make_dir(dir).await?;
         let file_bytes = storage.traits().file_bytes;
-        let max_batch = usize::try_from(file_bytes.saturating_sub(FILE_RESERVE_BYTES)).unwrap_or(0);
+        let reserve = FILE_RESERVE_BYTES.min(file_bytes / 8);
+        let max_batch = usize::try_from(file_bytes - reserve).unwrap_or(usize::MAX);
         // What waits for one flush must fit into one file.
         let lane = Lane::new(options.lane_bytes.min(max_batch / 2), max_batch);
         let parts = FlusherParts {
@@ -246,11 +247,7 @@ impl BrokerLog {
             .map_err(|lost| corrupt(lost.file, lost.position, lost.what))?;
         let Recovered { root, extents, rewrite, end_offset, epochs, producers, unneeded } =
             recovered;
-        let mut batches = Vec::with_capacity(rewrite.len());
-        for batch in rewrite {
-            batches.push((self.read_again(id, &batch).await?, batch));
-        }
-        let durable_end = batches.first().map_or(end_offset, |(_, batch)| batch.base_offset);
+        let durable_end = rewrite.first().map_or(end_offset, |batch| batch.base_offset);
         let opened = OpenedLog {
             id,
             leader_epoch,
@@ -263,9 +260,7 @@ impl BrokerLog {
         };
         let (storage, clock) = (Arc::clone(&self.storage), self.env.clock.clone());
         let log = PartitionLog::new(opened, self.lane.clone(), storage, clock, root_handle);
-        let rewritten = self
-            .write_again(&log, end_offset, batches)
-            .map_err(|why| OpenError::Unavailable { id, why })?;
+        let rewritten = self.write_again(&log, end_offset, rewrite).await?;
         Ok(Opening { opened: Opened { log, unneeded }, rewritten })
     }
 
@@ -287,19 +282,24 @@ impl BrokerLog {
         }
     }
 
-    /// Pushes the batches under this leader's own pair, behind a frame that says where its own
-    /// records start. Gives what resolves when all of it is durable.
-    fn write_again(
+    /// Pushes the batches under this leader's own pair, and a frame that says where its own records
+    /// start. Gives what resolves when all of it is durable.
+    async fn write_again(
         &self,
         log: &Arc<PartitionLog>,
         epoch_start: i64,
-        batches: Vec<(Bytes, ScannedBatch)>,
-    ) -> Result<Option<oneshot::Receiver<()>>, String> {
-        if batches.is_empty() {
+        rewrite: Vec<ScannedBatch>,
+    ) -> Result<Option<oneshot::Receiver<()>>, OpenError> {
+        if rewrite.is_empty() {
             return Ok(None);
         }
         let (partition, leader_epoch) = (log.id(), log.leader_epoch());
-        for (bytes, batch) in batches {
+        let refused =
+            |refusal: Refusal| OpenError::Unavailable { id: partition, why: refusal.to_string() };
+        for batch in rewrite {
+            let bytes = self.read_again(partition, &batch).await?;
+            // As any batch: one flush must fit into one file.
+            let lease = log.admit(bytes.len()).await;
             let append_time_ms = batch.meta.append_time_ms;
             let frame = BatchFrame {
                 partition: Arc::clone(log),
@@ -308,12 +308,12 @@ impl BrokerLog {
                 last_offset: batch.last_offset,
                 accepted_epoch: batch.accepted_epoch,
                 max_timestamp: batch.max_timestamp,
-                _lease: None,
+                _lease: Some(lease),
             };
-            self.lane.push(frame, &bytes).map_err(|refusal| refusal.to_string())?;
+            self.lane.push(frame, &bytes).map_err(refused)?;
         }
         let open = Frame::Open { partition, leader_epoch, epoch_start };
-        self.lane.push_control(&[open]).map(Some).map_err(|refusal| refusal.to_string())
+        self.lane.push_control(&[open]).map(Some).map_err(refused)
     }
 }
 

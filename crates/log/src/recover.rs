@@ -79,7 +79,10 @@ pub(crate) fn recover(
         let limit =
             starts.range((Bound::Excluded(*epoch), Bound::Unbounded)).map(|(_, s)| *s).min();
         let before = log.extents.len() + log.rewrite.len();
-        log.take_pair(scan.batches.get(&(partition, *epoch)), limit.unwrap_or(i64::MAX))?;
+        let batches = scan.batches.get(&(partition, *epoch));
+        log.take_pair(batches, limit.unwrap_or(i64::MAX))?;
+        // Deleted records still say what their producers sent (E-J2).
+        let has_stamps = batches.is_some_and(|batches| batches.iter().any(|b| b.stamp.is_some()));
         if let Some(damage) = scan.damage_of(partition, *epoch, log.end_offset) {
             return Err(Lost {
                 file: damage.file.to_string(),
@@ -87,7 +90,7 @@ pub(crate) fn recover(
                 what: damage.what.clone(),
             });
         }
-        if log.extents.len() + log.rewrite.len() == before {
+        if log.extents.len() + log.rewrite.len() == before && !has_stamps {
             log.unneeded.push((*dir, *epoch));
         }
     }

@@ -138,6 +138,7 @@ pub(crate) async fn scan(
             holes: Vec::new(),
             lane_scan: LaneScan::default(),
             next_named: None,
+            headed: BTreeSet::new(),
         };
         reader.read(&files, &mut scan).await?;
     }
@@ -159,6 +160,8 @@ struct LaneReader<'a> {
     lane_scan: LaneScan,
     /// The file that a close frame names as the next one.
     next_named: Option<u64>,
+    /// Files whose header could be read.
+    headed: BTreeSet<u64>,
 }
 
 impl LaneReader<'_> {
@@ -172,6 +175,7 @@ impl LaneReader<'_> {
             self.read_file(id, *len, scan).await?;
         }
         self.find_missing(files);
+        self.require_headers();
         self.judge();
         for mut batch in std::mem::take(&mut self.batches) {
             let end = batch.end();
@@ -217,7 +221,7 @@ impl LaneReader<'_> {
                     self.next_named = Some(next_file);
                     return Ok(());
                 }
-                Ok(frame) => self.take(id, at, cursor.position(), frame, scan)?,
+                Ok(frame) => self.take(id, len, (at, cursor.position()), frame, scan)?,
                 Err(FrameError::Unknown { kind, version }) => {
                     let what = format!(
                         "frame kind {kind} version {version} was written by a newer version of Talos"
@@ -244,8 +248,8 @@ impl LaneReader<'_> {
     fn take(
         &mut self,
         id: JournalId,
-        at: u64,
-        end: u64,
+        len: u64,
+        (at, end): (u64, u64),
         frame: Frame,
         scan: &mut DirScan,
     ) -> Result<(), ScanError> {
@@ -257,6 +261,14 @@ impl LaneReader<'_> {
                 }
                 if header.id != id {
                     return Err(corrupt(format!("the file is {} by its header", header.id.path())));
+                }
+                self.headed.insert(id.number);
+                if len < header.preallocated_bytes {
+                    // It had its whole length before anything was written to it.
+                    let from = LanePosition { file: id.number, position: len };
+                    self.stated = self.stated.max(LanePosition { position: len + 1, ..from });
+                    let to = LanePosition { file: id.number + 1, position: 0 };
+                    self.hole(id, from, to, "the file was cut here");
                 }
                 let LanePosition { file, position } = header.durable_to;
                 self.stated = self.stated.max(header.durable_to);
@@ -344,6 +356,16 @@ impl LaneReader<'_> {
         }
     }
 
+    /// The first file, and one that a close frame names, had a durable header before anything could
+    /// depend on it.
+    fn require_headers(&mut self) {
+        for number in [Some(0), self.next_named].into_iter().flatten() {
+            if !self.headed.contains(&number) && self.limit(number) == 0 {
+                self.stated = self.stated.max(LanePosition { file: number, position: 1 });
+            }
+        }
+    }
+
     /// Holes below what is stated as durable that are large enough to have lost a batch are damage.
     fn judge(&mut self) {
         for hole in std::mem::take(&mut self.holes) {
@@ -351,7 +373,8 @@ impl LaneReader<'_> {
             if hole.from.position >= limit {
                 continue;
             }
-            let missing = hole.from.position == 0 && hole.to.file > hole.from.file;
+            // A file that is gone, has no header or was cut: what it held is not known.
+            let missing = hole.to.file > hole.from.file && limit == hole.from.position + 1;
             let to = hole.to.min(LanePosition { file: hole.from.file, position: limit });
             let Damage { file, position, what, .. } = &hole;
             if !missing && to.position - hole.from.position < SMALLEST_BATCH_FRAME {

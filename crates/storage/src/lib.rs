@@ -19,11 +19,13 @@ pub mod conformance;
 mod error;
 pub mod local;
 pub mod memory;
+pub mod metered;
 mod path;
 
 pub use error::{Error, ErrorKind, Result};
 pub use local::{LocalOptions, LocalStorage};
 pub use memory::{MemoryOptions, MemoryStorage};
+pub use metered::{Metered, StorageMetrics};
 pub use path::{FilePath, Prefix};
 
 /// The most files that one page of [`Storage::list`] holds.
@@ -123,6 +125,9 @@ pub struct Traits {
     pub appends_in_flight: usize,
     /// The most bytes one journal file can hold.
     pub file_bytes: u64,
+    /// Whether a journal file has its full length from the moment it is created, so that a shorter
+    /// one was cut.
+    pub preallocated: bool,
     /// What an acknowledged append survives, for people: `fdatasync`, `hsync`, ...
     pub durability: &'static str,
 }

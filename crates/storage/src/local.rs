@@ -186,6 +186,7 @@ impl Storage for LocalStorage {
         Traits {
             appends_in_flight: 1,
             file_bytes: self.names.options.file_bytes,
+            preallocated: true,
             durability: "fdatasync",
         }
     }

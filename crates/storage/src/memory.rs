@@ -61,7 +61,7 @@ impl Default for MemoryOptions {
             file_bytes: 1 << 20,
             appends_in_flight: 4,
             layout: Layout::Recycled,
-            append_latency: Latency { min_us: 100, max_us: 4_000 },
+            append_latency: Latency { min_us: 100, max_us: 8_000 },
             call_latency: Latency { min_us: 50, max_us: 1_000 },
         }
     }
@@ -113,6 +113,8 @@ impl MemoryStorage {
             work(state, replies)
         });
         self.pause().await;
+        // Who was killed meanwhile does not hear how it ended.
+        self.disk.with(|state, _| state.check(self.process))?;
         result
     }
 
@@ -188,6 +190,7 @@ impl Storage for MemoryStorage {
                 return Err(Error::new(ErrorKind::Exists, "make directory", dir, detail));
             }
             state.dirs.insert(dir, Dir::Open);
+            state.steps += 1;
             Ok(())
         }))
     }
@@ -207,6 +210,7 @@ impl Storage for MemoryStorage {
                     Lane { process, path: path.clone(), dir, file: file.id, dead, queue, dropped };
                 state.files.insert(path.clone(), file);
                 state.lanes.insert(lane, of);
+                state.steps += 1;
                 Ok(lane)
             });
             let lane = made.await?;
@@ -303,6 +307,7 @@ impl Storage for MemoryStorage {
             }
             check_free(state, "publish", &path)?;
             let (id, now) = (state.next_id(), self.disk.clock.wall_ms());
+            state.steps += 1;
             state.files.insert(path, file::File::new(id, 0, parts.concat(), now));
             Ok(())
         }))
@@ -312,6 +317,7 @@ impl Storage for MemoryStorage {
         Traits {
             appends_in_flight: self.disk.options.appends_in_flight,
             file_bytes: self.disk.options.file_bytes,
+            preallocated: self.disk.options.layout != Layout::Exact,
             durability: "simulated fdatasync",
         }
     }

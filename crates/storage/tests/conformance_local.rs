@@ -1,5 +1,7 @@
 //! The conformance suite on a real directory.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use talos_common::Env;
 use talos_storage::conformance::Scale;
 use talos_storage::{LocalOptions, LocalStorage, Storage};

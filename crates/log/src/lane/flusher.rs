@@ -123,13 +123,10 @@ impl Flusher {
             index_since: LanePosition::default(),
             touched: BTreeMap::new(),
         };
-        let statement = Flush { sequence: None, filled: flusher.empty() };
-        if let Some(flush) = flusher.write(statement) {
-            let end = flush.outcome.await?;
-            flusher.durable.position = end;
-            flusher.content_end = flusher.durable;
-            flusher.index_since = flusher.durable;
-        }
+        let end = flusher.begin_file().await?;
+        flusher.durable.position = end;
+        flusher.content_end = flusher.durable;
+        flusher.index_since = flusher.durable;
         Ok(flusher)
     }
 
@@ -237,7 +234,10 @@ impl Flusher {
         if self.header_due {
             let (cluster, id, durable_to) = (self.parts.cluster, self.file, self.durable);
             let nonce = self.parts.env.rng.u64(..) as u32;
-            let header = FileHeader { format: FORMAT, cluster, id, nonce, durable_to };
+            let preallocated = self.parts.storage.traits().preallocated;
+            let preallocated_bytes = if preallocated { self.file_bytes } else { 0 };
+            let format = FORMAT;
+            let header = FileHeader { format, cluster, id, nonce, preallocated_bytes, durable_to };
             format::put_frame(&mut head, &Frame::Header(header));
             toggle_mask(&mut head, 0, id.header_mask());
             self.mask = header.mask();
@@ -359,77 +359,96 @@ impl Flusher {
             let (sequence, filled) = (Some(flush.sequence), flush.tied.untie());
             self.todo.push_front(Flush { sequence, filled });
         }
+        self.roll_or_end(&error)?;
+        tracing::warn!(file = %self.file.path(), %error, "journal file failed: rolling");
+        Ok(())
+    }
+
+    /// Whether the lane goes on with another file after `error`, or ends.
+    fn roll_or_end(&self, error: &StorageError) -> Result<(), LaneEnd> {
         match error.kind() {
             ErrorKind::Fenced | ErrorKind::NotFound => Err(LaneEnd::Fenced(error.to_string())),
-            ErrorKind::Fatal | ErrorKind::Invalid | ErrorKind::Exists => {
-                Err(LaneEnd::Fatal(error.to_string()))
-            }
-            ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Uncertain => {
-                tracing::warn!(file = %self.file.path(), %error, "journal file failed: rolling");
+            ErrorKind::Fatal | ErrorKind::Invalid => Err(LaneEnd::Fatal(error.to_string())),
+            ErrorKind::Exists | ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Uncertain => {
                 Ok(())
             }
+        }
+    }
+
+    /// Writes the header of the file that was just created, and waits until it is durable: so a file
+    /// that is named, or holds anything that was acknowledged, has a readable header. Gives its end.
+    async fn begin_file(&mut self) -> Result<u64, StorageError> {
+        self.header_due = true;
+        let filled = self.empty();
+        match self.write(Flush { sequence: None, filled }) {
+            Some(flush) => flush.outcome.await,
+            None => Ok(0),
         }
     }
 
     /// Makes the next file the lane's, closing the present one if it still works. Waits as long as
     /// the store takes none, with the lane stalled: producers hear a definite error meanwhile.
     async fn next_file(&mut self) -> Result<(), LaneEnd> {
-        let mut number = self.file.number + 1;
+        let old = Old { writer: self.writer.take(), mask: self.mask };
+        let mut number = self.file.number;
         let mut pause = RETRY.0;
-        let writer = loop {
-            let next = JournalId { number, ..self.file };
-            let error = match self.parts.storage.create(next.path()).await {
-                Ok(writer) => break writer,
-                Err(error) => error,
-            };
-            match error.kind() {
-                ErrorKind::Fenced | ErrorKind::NotFound => {
-                    return Err(LaneEnd::Fenced(error.to_string()));
+        let end = loop {
+            // A name whose creation has no known outcome is not used again.
+            number += 1;
+            match self.try_file(number).await {
+                Ok(end) => break end,
+                Err(error) => {
+                    if is_unchanged(&error) {
+                        number -= 1;
+                    }
+                    self.writer = None;
+                    self.roll_or_end(&error)?;
+                    tracing::warn!(%error, "no new journal file: produce is refused");
+                    self.parts.lane.stall(&error.to_string());
+                    self.parts.metrics.stalled();
                 }
-                ErrorKind::Fatal | ErrorKind::Invalid => {
-                    return Err(LaneEnd::Fatal(error.to_string()));
-                }
-                // A name whose creation has no known outcome is not used.
-                ErrorKind::Exists | ErrorKind::Uncertain => number += 1,
-                ErrorKind::Full | ErrorKind::Unavailable => {}
             }
-            tracing::warn!(file = %next.path(), %error, "no new journal file: produce is refused");
-            self.parts.lane.stall(&error.to_string());
-            self.parts.metrics.stalled();
             self.parts.env.clock.sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);
         };
         self.parts.lane.resume();
-        self.close(number).await?;
+        self.close(old, number).await?;
+        self.stated = self.stated.max(self.durable);
         self.file.number = number;
-        self.writer = Some(writer);
-        self.header_due = true;
+        self.durable = LanePosition { file: number, position: end };
+        self.content_end = self.content_end.max(self.stated);
         Ok(())
     }
 
-    /// Ends the present file with a close frame that names the next one, which exists (E-J13).
-    async fn close(&mut self, next_file: u64) -> Result<(), LaneEnd> {
-        let Some(mut writer) = self.writer.take() else { return Ok(()) };
-        let mut bytes = BytesMut::new();
+    /// Creates file `number` and its header. The lane's own file stays the old one until all is done.
+    async fn try_file(&mut self, number: u64) -> Result<u64, StorageError> {
+        let next = JournalId { number, ..self.file };
+        self.writer = Some(self.parts.storage.create(next.path()).await?);
+        let old = std::mem::replace(&mut self.file, next);
+        let end = self.begin_file().await;
+        self.file = old;
+        end
+    }
+
+    /// Ends the old file with a close frame that names the next one, which exists (E-J13).
+    async fn close(&mut self, old: Old, next_file: u64) -> Result<(), LaneEnd> {
+        let Some(mut writer) = old.writer else { return Ok(()) };
+        let mut close = BytesMut::new();
+        format::put_frame(&mut close, &Frame::Close { next_file });
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        format::put_frame(&mut bytes, &Frame::Close { next_file });
-        let close = bytes.split();
         let flush_bytes = (FLUSH_FRAME_BYTES + close.len()) as u32;
         let header = FlushHeader { durable_to: self.durable, sequence, flush_bytes, frames: 1 };
+        let mut bytes = BytesMut::new();
         format::put_frame(&mut bytes, &Frame::Flush(header));
         let second = bytes.len();
         bytes.extend_from_slice(&close);
-        toggle_mask(&mut bytes, 0, self.mask);
-        toggle_mask(&mut bytes, second, self.mask);
+        toggle_mask(&mut bytes, 0, old.mask);
+        toggle_mask(&mut bytes, second, old.mask);
         match writer.append(vec![bytes.freeze()], None).await {
-            Ok(end) => {
-                self.stated = self.durable;
-                self.durable = LanePosition { file: self.file.number, position: end };
-                Ok(())
-            }
+            Ok(_) => Ok(()),
             // What matters is durable already: the next file's header states it.
-            Err(error) => self.take_back(error),
+            Err(error) => self.roll_or_end(&error),
         }
     }
 
@@ -447,6 +466,17 @@ impl Flusher {
         }
         end
     }
+}
+
+/// The file that is left, while the next one is made.
+struct Old {
+    writer: Option<Box<dyn Writer>>,
+    mask: u32,
+}
+
+/// Whether a failed creation left the name unused.
+fn is_unchanged(error: &StorageError) -> bool {
+    matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable)
 }
 
 /// The head's outcome; never when nothing is in flight.

@@ -43,7 +43,9 @@ struct State {
     sync_error: bool,
     sync_stall: bool,
     write_error: bool,
+    write_full: bool,
     short_write_bytes: Option<usize>,
+    syncs: u64,
     counts: BTreeMap<DiskFault, u64>,
 }
 
@@ -75,7 +77,8 @@ impl DiskFaults {
         self.state().sync_error = on;
     }
 
-    /// Every sync stands still until switched off, or until the store is dropped.
+    /// Every sync stands still until switched off, or until the last handle of the store is dropped
+    /// (calls that wait for a sync hold one: a test switches it off before its runtime ends).
     pub fn set_sync_stall(&self, on: bool) {
         self.state().sync_stall = on;
         self.inner.moved_on.notify_all();
@@ -86,6 +89,11 @@ impl DiskFaults {
         self.state().write_error = on;
     }
 
+    /// Every write fails with `ENOSPC`, preallocated or not: as on a file system that copies on write.
+    pub fn set_write_full(&self, on: bool) {
+        self.state().write_full = on;
+    }
+
     /// No write writes more than this at once.
     pub fn set_short_writes(&self, bytes: Option<usize>) {
         self.state().short_write_bytes = bytes;
@@ -94,6 +102,11 @@ impl DiskFaults {
     /// How often `fault` happened.
     pub fn count(&self, fault: DiskFault) -> u64 {
         self.state().counts.get(&fault).copied().unwrap_or(0)
+    }
+
+    /// How many syncs were asked for, of files and folders.
+    pub fn syncs(&self) -> u64 {
+        self.state().syncs
     }
 
     /// Waits until a sync stands still. Cancel safe.
@@ -119,6 +132,10 @@ impl DiskFaults {
             *state.counts.entry(DiskFault::WriteError).or_default() += 1;
             return Err(Errno::IO.into());
         }
+        if state.write_full {
+            *state.counts.entry(DiskFault::Full).or_default() += 1;
+            return Err(Errno::NOSPC.into());
+        }
         match state.short_write_bytes {
             Some(most) if most < bytes => {
                 *state.counts.entry(DiskFault::ShortWrite).or_default() += 1;
@@ -131,6 +148,7 @@ impl DiskFaults {
     /// Before a sync; stands still as long as it should.
     pub(super) fn before_sync(&self) -> io::Result<()> {
         let mut state = self.state();
+        state.syncs += 1;
         if state.sync_stall {
             *state.counts.entry(DiskFault::SyncStall).or_default() += 1;
             self.inner.stalled.send_modify(|stalled| *stalled += 1);

@@ -89,7 +89,7 @@ impl Layout {
 
     /// All directories that have a seal.
     pub(super) fn seals(&self) -> io::Result<Vec<BrokerDir>> {
-        Ok(names(&self.folder("sealed"), |name| name.strip_suffix(".sealed")?.parse().ok())?)
+        names(&self.folder("sealed"), |name| name.strip_suffix(".sealed")?.parse().ok())
     }
 
     /// One page of the files below `prefix`.

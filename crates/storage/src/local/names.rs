@@ -96,6 +96,12 @@ impl Names {
             fs::create_dir_all(layout.folder(folder)).map_err(invalid)?;
         }
         disk.sync_folder(&layout.root).map_err(invalid)?;
+        // It may be new itself. A parent that cannot be opened was not made by us.
+        if let Some(parent) = layout.root.canonicalize().map_err(invalid)?.parent()
+            && let Ok(parent) = File::open(parent)
+        {
+            disk.sync_all(&parent).map_err(invalid)?;
+        }
         for (_, unfinished) in layout.numbered("tmp").map_err(invalid)? {
             fs::remove_file(unfinished).map_err(invalid)?;
         }

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use talos_common::Rng;
 
+use super::MemoryStorage;
 use super::faults::Fault;
-use super::{Layout, MemoryStorage};
-use crate::{Error, ErrorKind, FilePath};
+use crate::FilePath;
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,23 +40,30 @@ impl MemoryStorage {
     /// Ends this handle's process, or, with the power, every process. Their calls and writers fail from
     /// now on, and do nothing.
     pub fn crash(&self, how: Crash) {
-        let error = |detail| Error::new(ErrorKind::Uncertain, "any call", "memory disk", detail);
         let disk = &self.disk;
-        disk.with(|state, replies| match how {
-            Crash::Kill => {
-                state.end_process(self.process, &error("this process was killed"), disk, replies);
-            }
-            Crash::PowerLoss => {
-                for process in state.processes.clone() {
-                    state.end_process(process, &error("the power failed"), disk, replies);
-                }
-                let in_order = disk.options.layout == Layout::Exact;
-                for file in state.files.values_mut() {
-                    file.lose_power(&disk.rng, &disk.faults, in_order);
-                }
-            }
-        });
+        disk.with(|state, replies| state.crash(self.process, how, disk, replies));
         disk.faults.wake();
+    }
+
+    /// How many changes took effect on this disk: directories made, files created, published or deleted,
+    /// appends durable, seals.
+    pub fn steps(&self) -> u64 {
+        self.disk.with(|state, _| state.steps)
+    }
+
+    /// Crashes as soon as `steps` more changes took effect, before anyone hears of the last. A later
+    /// plan replaces an earlier one.
+    pub fn crash_after(&self, steps: u64, how: Crash) {
+        self.disk.with(|state, _| state.planned = Some((state.steps + steps, self.process, how)));
+    }
+
+    /// Waits until this handle's process has ended. Cancel safe.
+    pub async fn crashed(&self) {
+        let mut changed = self.disk.faults.watch();
+        while self.disk.with(|state, _| state.check(self.process).is_ok()) {
+            // The sender lives as long as the disk.
+            let _ = changed.changed().await;
+        }
     }
 
     /// [`Self::crash`], and the handle of the process that starts next.

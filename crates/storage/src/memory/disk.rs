@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::faults::{Fault, Faults};
 use super::file::File;
-use super::{Layout, MemoryOptions};
+use super::{Crash, Layout, MemoryOptions};
 use crate::{Error, ErrorKind, FilePath, Result};
 
 /// How many deleted journals' contents are kept for new ones.
@@ -37,6 +37,10 @@ pub(super) struct State {
     pub(super) processes: Vec<u64>,
     /// Processes that ended, and what their calls get.
     pub(super) ended: BTreeMap<u64, Error>,
+    /// How many changes took effect so far.
+    pub(super) steps: u64,
+    /// At which step a crash is to happen, whose and how.
+    pub(super) planned: Option<(u64, u64, Crash)>,
     spares: Vec<Vec<u8>>,
     last_id: u64,
 }
@@ -101,6 +105,11 @@ impl Replies {
         self.0.push((to, answer));
     }
 
+    /// The process ended before it could hear of these.
+    fn lose(&mut self, error: &Error) {
+        self.0.iter_mut().for_each(|(_, answer)| *answer = Err(error.clone()));
+    }
+
     fn send(self) {
         for (to, answer) in self.0 {
             // A dropped future wants no answer.
@@ -120,7 +129,10 @@ impl Disk {
         let result = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.settle(self, &mut replies);
-            work(&mut state, &mut replies)
+            state.crash_as_planned(self, &mut replies);
+            let result = work(&mut state, &mut replies);
+            state.crash_as_planned(self, &mut replies);
+            result
         };
         replies.send();
         result
@@ -157,6 +169,7 @@ impl State {
 
     pub(super) fn remove_file(&mut self, path: &FilePath, disk: &Disk) -> bool {
         let Some(file) = self.files.remove(path) else { return false };
+        self.steps += 1;
         let journal = matches!(path, FilePath::Journal { .. });
         if journal && disk.options.layout == Layout::Recycled && self.spares.len() < SPARES {
             let mut image = file.content();
@@ -173,7 +186,7 @@ impl State {
         for lane in self.lanes.values_mut() {
             match self.files.get_mut(&lane.path).filter(|file| file.id == lane.file) {
                 Some(file) => {
-                    lane.advance(file, now, disk);
+                    self.steps += lane.advance(file, now, disk);
                     lane.resolve(file, disk, replies, &mut poisoned);
                 }
                 None => {
@@ -203,10 +216,43 @@ impl State {
         }
     }
 
+    pub(super) fn crash(&mut self, process: u64, how: Crash, disk: &Disk, replies: &mut Replies) {
+        let error = |detail| Error::new(ErrorKind::Uncertain, "any call", "memory disk", detail);
+        match how {
+            Crash::Kill => {
+                self.end_process(process, &error("this process was killed"), disk, replies);
+            }
+            Crash::PowerLoss => {
+                for process in self.processes.clone() {
+                    self.end_process(process, &error("the power failed"), disk, replies);
+                }
+                let in_order = disk.options.layout == Layout::Exact;
+                for file in self.files.values_mut() {
+                    file.lose_power(&disk.rng, &disk.faults, in_order);
+                }
+            }
+        }
+    }
+
+    /// Crashes if the planned step was reached. Who waited for an answer at that instant gets none.
+    fn crash_as_planned(&mut self, disk: &Disk, replies: &mut Replies) {
+        if let Some((step, process, how)) = self.planned
+            && self.steps >= step
+        {
+            self.planned = None;
+            self.crash(process, how, disk, replies);
+            if let Some(error) = self.ended.get(&process) {
+                replies.lose(error);
+            }
+            disk.faults.wake();
+        }
+    }
+
     /// Closes the directory: of each writer's appends in flight a first part is kept, of which a first
     /// part is still acknowledged; the rest is never durable.
     pub(super) fn seal(&mut self, dir: BrokerDir, disk: &Disk, replies: &mut Replies) {
         self.dirs.insert(dir, Dir::Sealed);
+        self.steps += 1;
         let exact = disk.options.layout == Layout::Exact;
         for lane in self.lanes.values_mut().filter(|lane| lane.dir == dir) {
             let file = self.files.get_mut(&lane.path).filter(|file| file.id == lane.file);
@@ -246,7 +292,9 @@ impl InFlight {
 }
 
 impl Lane {
-    fn advance(&mut self, file: &mut File, now: Instant, disk: &Disk) {
+    /// Writes and syncs what is due; gives how many appends became durable.
+    fn advance(&mut self, file: &mut File, now: Instant, disk: &Disk) -> u64 {
+        let mut durable = 0;
         let stalled = disk.faults.stalled();
         let exact = disk.options.layout == Layout::Exact;
         let mut hole = false;
@@ -276,8 +324,10 @@ impl Lane {
                 file.abandon(append.id, true);
             } else if append.fate.syncs {
                 file.sync(append.id);
+                durable += 1;
             }
         }
+        durable
     }
 
     /// Resolves in order what is ready.

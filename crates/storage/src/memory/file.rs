@@ -185,3 +185,57 @@ fn overlay(out: &mut [u8], start: u64, at: u64, bytes: &[u8]) {
             .copy_from_slice(&bytes[index(from - at)..index(to - at)]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page cache and a set of durable bytes, each as one array.
+    struct Model {
+        cache: Vec<u8>,
+        durable: Vec<Option<u8>>,
+    }
+
+    /// Random writes, notes and syncs against arrays: reads show the page cache, and a power loss
+    /// keeps every byte that was synced and not written again.
+    #[test]
+    fn a_file_is_a_page_cache_over_durable_bytes() {
+        for seed in 0..200 {
+            let (rng, faults) = (Rng::from_seed(seed), Faults::new());
+            let mut file = File::new(1, 20_000, vec![7; 9_000], 0);
+            let mut model = Model { cache: vec![7; 9_000], durable: vec![Some(7); 9_000] };
+            model.cache.resize(20_000, 0);
+            model.durable.resize(20_000, Some(0));
+            let (mut position, mut in_flight) = (0, Vec::new());
+            for append in 0..12 {
+                let len = rng.usize(0..1_400);
+                let bytes = Bytes::from(vec![rng.u64(..) as u8; len]);
+                file.write(append, position as u64, &bytes);
+                model.cache[position..position + len].copy_from_slice(&bytes);
+                model.durable[position..position + len].fill(None);
+                in_flight.push((append, position, bytes));
+                position += len;
+                if rng.chance(600_000) {
+                    let (append, at, bytes) = in_flight.swap_remove(rng.usize(0..in_flight.len()));
+                    file.sync(append);
+                    let bytes = bytes.iter().map(|byte| Some(*byte)).collect::<Vec<_>>();
+                    model.durable[at..at + bytes.len()].copy_from_slice(&bytes);
+                }
+                if rng.chance(500_000) {
+                    let note = Bytes::from(vec![rng.u64(..) as u8; rng.usize(0..100)]);
+                    file.write_note(position as u64, note.clone());
+                    model.cache[position..position + note.len()].copy_from_slice(&note);
+                    model.durable[position..position + note.len()].fill(None);
+                }
+                let range = rng.usize(0..10_000)..rng.usize(10_000..20_000);
+                let read = file.read(range.start as u64..range.end as u64);
+                assert_eq!(read, model.cache[range], "seed {seed}");
+            }
+            file.lose_power(&rng, &faults, false);
+            let left = file.read(0..20_000);
+            for (at, (left, durable)) in left.iter().zip(&model.durable).enumerate() {
+                assert!(durable.is_none_or(|byte| byte == *left), "seed {seed}: byte {at} is lost");
+            }
+        }
+    }
+}
