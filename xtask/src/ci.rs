@@ -87,13 +87,13 @@ pub(crate) fn run(args: &[String]) -> Result<bool> {
     let mut ci = Ci { fail_fast, steps: Vec::new() };
     ci.step("fmt", || command(cargo().args(["fmt", "--all", "--check"])));
     ci.step("clippy", || {
-        let args = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-        command(cargo().args(args))
+        let args = ["clippy", "--workspace", "--all-targets", "--locked", "--keep-going"];
+        command(cargo().args(args).args(["--", "-D", "warnings"]))
     });
     ci.step("tidy", || Ok(if tidy::run(&[])? { Outcome::Passed } else { Outcome::Failed }));
     ci.step("doc", || {
         let mut doc = cargo();
-        doc.args(["doc", "--no-deps", "--workspace", "--locked"]);
+        doc.args(["doc", "--no-deps", "--workspace", "--locked", "--keep-going"]);
         command(doc.env("RUSTDOCFLAGS", "-D warnings"))
     });
     ci.step("deny", || deny(&workspace));
