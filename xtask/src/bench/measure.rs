@@ -204,7 +204,13 @@ impl Client {
         } else {
             each * produced.len() as u64
         };
-        let rate = joint_rate(&produced, &ended.at);
+        // Progress is printed only when something is acknowledged: a stall before the limit is in
+        // no line of it, so all the time counts.
+        let rate = if ended.cut {
+            done as f64 / limit.as_secs_f64()
+        } else {
+            joint_rate(&produced, &ended.at)
+        };
         let mut sample = Sample::new(rate, size, done, cpu);
         sample.latency = worst(&produced);
         sample.cut = ended.cut;
