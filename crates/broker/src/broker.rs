@@ -160,9 +160,11 @@ impl Broker {
             phase: watch::Sender::new(Phase::Serving),
             ended: watch::Sender::new(None),
         });
-        shared.open_all(&started.clean_ends).await;
+        let inherited_dirs = shared.open_all(&started.clean_ends).await;
         let tasks = &shared.env.tasks;
         tasks.spawn("partitions", partitions::run(Arc::clone(&shared), inbox));
+        let merge = partitions::merge_inherited(Arc::clone(&shared), inherited_dirs);
+        tasks.spawn("inherited directories", merge);
         tasks.spawn("inherited pairs", partitions::drop_inherited(Arc::clone(&shared)));
         tasks.spawn("retention", retention::run(Arc::clone(&shared)));
         tasks.spawn("lane watch", watch_lane(Arc::clone(&shared)));
@@ -310,11 +312,11 @@ impl Shared {
     }
 
     /// Claims and opens all partitions of all topics: one broker leads them all.
-    async fn open_all(&self, clean_ends: &BTreeMap<BrokerDir, LanePosition>) {
+    async fn open_all(&self, clean_ends: &BTreeMap<BrokerDir, LanePosition>) -> usize {
         let image = self.topics.image();
         let live = image.iter().filter(|cached| cached.topic.state == TopicState::Live);
         let ids: Vec<_> = live.flat_map(|cached| cached.topic.partition_ids()).collect();
-        self.open_partitions(&ids, clean_ends).await;
+        self.open_partitions(&ids, clean_ends).await
     }
 }
 

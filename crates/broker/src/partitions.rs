@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use talos_common::{BrokerDir, LeaderEpoch, TopicId, TopicPartitionId};
 use talos_log::format::LanePosition;
-use talos_log::{OpenError, OpenRequest, Opened, PartitionLog};
-use talos_meta::{Claim, ClaimError, Deletion, Inherited, Lead, TopicError, TopicState};
+use talos_log::{OpenError, OpenRequest, Opened, PartitionLog, Unneeded};
+use talos_meta::{Claim, ClaimError, Deletion, Inherited, Lead, TopicError, TopicState, Version};
 use talos_storage::{ErrorKind, Prefix};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -28,6 +28,10 @@ pub(crate) const COMMANDS: usize = 256;
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 /// Files that nothing needs are looked for once in so many repairs: that reads all records.
 const REPAIRS_PER_SWEEP: u64 = 12;
+/// More directories of former broker epochs than this are merged into the own one after a start:
+/// each start reads the raw journals of all of them.
+const INHERITED_DIRS: usize = 4;
+const MERGE_PAUSE: Duration = Duration::from_secs(30);
 /// How long a tombstone outlives its topic's files (E-D2).
 const TOMBSTONE_MS: i64 = 24 * 3_600_000;
 
@@ -54,11 +58,11 @@ pub(crate) struct Offline {
 pub(crate) struct Partitions {
     slots: RwLock<BTreeMap<TopicPartitionId, Slot>>,
     /// Inherited pairs that may leave their records: one transaction each, so not while opening.
-    unneeded: Mutex<Vec<Unneeded>>,
+    unneeded: Mutex<Vec<LeadPairs>>,
     unneeded_came: Notify,
 }
 
-type Unneeded = (Lead, Vec<Inherited>);
+type LeadPairs = (Lead, Vec<Inherited>);
 
 /// What handlers ask of the task.
 #[derive(Debug)]
@@ -113,12 +117,12 @@ impl Partitions {
         ids.iter().filter_map(|id| slots.remove(id)).collect()
     }
 
-    fn note_unneeded(&self, pairs: Vec<Unneeded>) {
+    fn note_unneeded(&self, pairs: Vec<LeadPairs>) {
         self.unneeded.lock().unwrap_or_else(PoisonError::into_inner).extend(pairs);
         self.unneeded_came.notify_one();
     }
 
-    fn take_unneeded(&self) -> Vec<Unneeded> {
+    fn take_unneeded(&self) -> Vec<LeadPairs> {
         std::mem::take(&mut *self.unneeded.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -131,12 +135,13 @@ impl Partitions {
 }
 
 impl Shared {
-    /// Claims and opens `ids`, all at once. Failures become offline slots.
+    /// Claims and opens `ids`, all at once. Failures become offline slots. Gives how many directories of
+    /// former broker epochs they inherit.
     pub(crate) async fn open_partitions(
         &self,
         ids: &[TopicPartitionId],
         clean_ends: &BTreeMap<BrokerDir, LanePosition>,
-    ) {
+    ) -> usize {
         let mut claims = BTreeMap::new();
         for batch in ids.chunks(CLAIM_BATCH) {
             for (id, claim) in batch.iter().zip(self.meta.claim_many(self.dir, batch).await) {
@@ -179,6 +184,8 @@ impl Shared {
         }
         self.partitions.note_unneeded(unneeded);
         self.count_partitions();
+        let inherited = claims.values().flat_map(|claim| &claim.inherits);
+        inherited.map(|pair| pair.dir).collect::<BTreeSet<_>>().len()
     }
 
     fn open_request(&self, claim: &Claim) -> OpenRequest {
@@ -213,6 +220,19 @@ impl Shared {
         self.metrics.topics.set(i64::try_from(topics).unwrap_or(i64::MAX));
     }
 
+    /// The leadership that the pairs belong to, while it lasts.
+    fn unneeded_of(&self, (id, pairs): Unneeded) -> Option<LeadPairs> {
+        let leader_epoch = match self.partitions.get(id)? {
+            Slot::Open(log) => log.leader_epoch(),
+            Slot::Offline(_) => return None,
+        };
+        // The version is a hint that this call does not use: it reads the record.
+        let lead = Lead { partition: id, dir: self.dir, leader_epoch, version: Version(0) };
+        let pairs = pairs.into_iter();
+        let pairs = pairs.map(|(dir, leader_epoch)| Inherited { dir, leader_epoch });
+        Some((lead, pairs.collect()))
+    }
+
     /// Asks the task to open partitions, and waits. False when the broker stops.
     pub(crate) async fn open_and_wait(&self, ids: Vec<TopicPartitionId>) -> bool {
         let (done, opened) = oneshot::channel();
@@ -226,6 +246,7 @@ impl Shared {
         for slot in self.partitions.remove_topic(topic) {
             if let Slot::Open(log) = slot {
                 log.end("the topic was deleted");
+                self.log.forget(log.id());
             }
         }
         self.forget_topic_config(topic);
@@ -288,13 +309,12 @@ impl Shared {
                     continue;
                 }
             };
-            let mut all_gone = true;
-            for file in &files {
-                all_gone &= self.storage.delete(&file.path).await.is_ok();
+            if let Err(error) = self.log.delete_topic(tombstone.id).await {
+                tracing::debug!(topic = %tombstone.id, %error, "files of a deleted topic stay");
+                continue;
             }
             let age_ms = self.env.clock.wall_ms().saturating_sub(tombstone.deleted_ms);
             if files.is_empty()
-                && all_gone
                 && age_ms > TOMBSTONE_MS
                 && let Err(error) = self.meta.remove_tombstone(tombstone.id).await
             {
@@ -380,16 +400,45 @@ pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Comman
     }
 }
 
-/// The task that takes inherited pairs that nothing needs any more out of the ownership records: so the
-/// directories of dead broker epochs can go. Ends when the broker stops.
-pub(crate) async fn drop_inherited(shared: Arc<Shared>) {
+/// The task that, after a start that had to read many old directories, has what they hold rewritten
+/// into the own one, so that the next start is short and they can go.
+pub(crate) async fn merge_inherited(shared: Arc<Shared>, inherited_dirs: usize) {
+    if inherited_dirs <= INHERITED_DIRS {
+        return;
+    }
+    tracing::info!(inherited_dirs, "rewriting what old broker directories hold");
     loop {
         tokio::select! {
             biased;
             () = shared.stopping() => return,
-            () = shared.partitions.unneeded_came.notified() => {}
+            sorted = shared.log.sort() => match sorted {
+                Ok(()) => return,
+                Err(why) => tracing::debug!(why, "old broker directories are read where they lie"),
+            },
         }
-        for (lead, pairs) in shared.partitions.take_unneeded() {
+        tokio::select! {
+            biased;
+            () = shared.stopping() => return,
+            () = shared.env.clock.sleep(MERGE_PAUSE) => {}
+        }
+    }
+}
+
+/// The task that takes inherited pairs that nothing needs any more out of the ownership records: so the
+/// directories of dead broker epochs can go. Ends when the broker stops.
+pub(crate) async fn drop_inherited(shared: Arc<Shared>) {
+    loop {
+        let pairs = tokio::select! {
+            biased;
+            () = shared.stopping() => return,
+            () = shared.partitions.unneeded_came.notified() => shared.partitions.take_unneeded(),
+            // What was rewritten into this epoch's own directory since.
+            unneeded = shared.log.unneeded() => {
+                let lead = |unneeded: Unneeded| shared.unneeded_of(unneeded);
+                unneeded.into_iter().filter_map(lead).collect()
+            }
+        };
+        for (lead, pairs) in pairs {
             if shared.is_stopping() {
                 return;
             }

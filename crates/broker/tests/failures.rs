@@ -115,3 +115,43 @@ async fn a_full_store_refuses_with_a_retriable_error_and_service_returns() {
     assert_eq!(answer.error_code, 0);
     started.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn e_w1_old_directories_go_once_their_records_lie_in_the_new_one() {
+    let world = World::new();
+    let mut started = world.start().await;
+    let mut client = started.connect();
+    assert_eq!(client.create_topic("t", 3).await, 0);
+    for round in 0..9 {
+        let mut client = started.connect();
+        for partition in 0..3 {
+            let answer = client.produce("t", partition, batch(&["v"])).await;
+            assert_eq!((answer.error_code, answer.base_offset), (0, round));
+        }
+        sleep_ms(&world.env, 180_000).await;
+        if round % 2 == 0 {
+            started.kill();
+        } else {
+            started.stop().await;
+        }
+        started = world.start().await;
+    }
+    sleep_ms(&world.env, 180_000).await;
+    for partition in 0..3 {
+        // A fetch may end where one file ends.
+        let (mut client, mut found) = (started.connect(), Vec::new());
+        while found.len() < 9 {
+            let data = client.fetch("t", partition, found.len() as i64).await;
+            assert_eq!((data.error_code, data.high_watermark), (0, 9));
+            let offsets: Vec<_> = values(&data).into_iter().map(|(offset, _)| offset).collect();
+            assert!(!offsets.is_empty(), "partition {partition} ends at {found:?}");
+            found.extend(offsets);
+        }
+        assert_eq!(found, (0..9).collect::<Vec<i64>>());
+    }
+    let files = world.storage.files();
+    let dirs: std::collections::BTreeSet<_> = files.iter().filter_map(|file| file.dir()).collect();
+    // Ten epochs wrote; what more than four of them left was merged.
+    assert!(dirs.len() <= 5 && dirs.contains(&started.broker.dir()), "{dirs:?}");
+    started.stop().await;
+}

@@ -1,5 +1,10 @@
 //! A broker on memory storage and memory metadata, and a small client over an in-memory pipe.
-#![allow(dead_code, unreachable_pub, reason = "shared by test files that each use a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "helpers of tests, shared by files that each use a part"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
