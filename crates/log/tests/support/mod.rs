@@ -2,6 +2,8 @@
 //! and a model of what clients were told.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod journal;
+
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
