@@ -16,7 +16,12 @@ use talos_log::{LogOptions, OpenError, OpenRequest};
 use talos_storage::Storage;
 use talos_storage::memory::{Crash, Layout, MemoryOptions, MemoryStorage};
 
-const OPTIONS: LogOptions = LogOptions { lane_bytes: 64 << 10, tail_cache_bytes: 8 << 10 };
+const OPTIONS: LogOptions = LogOptions {
+    sort_bytes: u64::MAX,
+    segment_bytes: 64 << 10,
+    lane_bytes: 64 << 10,
+    tail_cache_bytes: 8 << 10,
+};
 
 fn setup(seed: u64, options: MemoryOptions) -> (Env, MemoryStorage) {
     let env = Env::simulated(seed, 1_700_000_000_000);
@@ -332,6 +337,25 @@ async fn e_j1_a_journal_that_is_missing_from_the_listing_is_corruption() {
         let error = &running.failed[&partition(0)];
         assert!(matches!(error, OpenError::Corrupt { .. }), "without {path}: {error}");
         storage.restore(&copy);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_j14_a_root_older_than_a_published_frame_is_refused() {
+    // The journal says that generation 2 of the root covers [0, 1); what it replaced may be gone.
+    for (root_generation, refused) in [(1, false), (2, true)] {
+        let mut journal = Journal::first(1);
+        let partition = partition(0);
+        let published = Frame::Published { partition, end_offset: 1, root_generation };
+        journal.durable([record(0, 5, 0, 0, "a"), Item::Frame(published)]);
+        let mut world = World::with_partitions(1);
+        led_by(&mut world, 0, &[(1, 5)]);
+        rooted(&world, 0, 0, 0, None);
+        let outcome = recovered(&mut world, &[&journal]).await;
+        match outcome {
+            Ok(records) => assert!(!refused && texts(&records) == [(0, "a")]),
+            Err(error) => assert!(refused && error.to_string().contains("generation 1"), "{error}"),
+        }
     }
 }
 

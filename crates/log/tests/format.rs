@@ -62,11 +62,11 @@ fn control() -> impl Strategy<Value = Frame> {
     let open = (partition(), any::<i32>(), any::<i64>()).prop_map(|(partition, epoch, start)| {
         Frame::Open { partition, leader_epoch: LeaderEpoch(epoch), epoch_start: start }
     });
-    let published = (partition(), any::<i64>(), any::<i32>()).prop_map(
-        |(partition, end_offset, root_version)| Frame::Published {
+    let published = (partition(), any::<i64>(), any::<u64>()).prop_map(
+        |(partition, end_offset, root_generation)| Frame::Published {
             partition,
             end_offset,
-            root_version,
+            root_generation,
         },
     );
     let index = (position(), vec(index_entry(), 0..20))
@@ -160,10 +160,10 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_frame_never_parses(bytes in any_frame(77), at: prop::sample::Index, bit in 0..8) {
+    fn a_changed_frame_never_parses(bytes in any_frame(77), at: prop::sample::Index, bit in 0_u8..8) {
         let mut changed = BytesMut::from(&bytes[..]);
         let at = at.index(changed.len());
-        changed[at] ^= 1 << bit;
+        changed[at] ^= 1_u8 << bit;
         // Offset and epoch of a batch are not under its CRC, but under the frame's.
         prop_assert!(parse(&changed.freeze(), 77).is_err(), "byte {at}");
     }
@@ -205,14 +205,15 @@ proptest! {
     #[test]
     fn a_root_is_read_as_it_was_written_and_other_bytes_are_an_error(
         log_start in 0..i64::MAX / 2, more in 0..i64::MAX / 2, epoch in -1..i32::MAX,
-        head in proptest::option::of((any::<i64>(), any::<i32>(), any::<u64>())),
+        head in proptest::option::of((any::<i64>(), any::<i32>(), any::<u64>(), any::<u64>())),
+        generation: u64,
         noise in vec(any::<u8>(), 0..80)
     ) {
-        let head = head.map(|(base_offset, epoch, attempt)| {
-            Head { base_offset, leader_epoch: LeaderEpoch(epoch), attempt }
+        let head = head.map(|(base_offset, epoch, attempt, file_bytes)| {
+            Head { base_offset, leader_epoch: LeaderEpoch(epoch), attempt, file_bytes }
         });
         let end_epoch = (epoch >= 0).then_some(LeaderEpoch(epoch));
-        let root = Root { log_start, end_offset: log_start + more, end_epoch, head };
+        let root = Root { log_start, end_offset: log_start + more, end_epoch, head, generation };
         prop_assert_eq!(Root::decode(&root.encode()), Ok(root));
         prop_assert!(Root::decode(&noise).is_err());
     }

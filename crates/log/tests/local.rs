@@ -25,7 +25,8 @@ fn open(dir: &Path, env: &Env, faults: &DiskFaults) -> Arc<dyn Storage> {
 }
 
 async fn start(env: &Env, storage: Arc<dyn Storage>, world: &mut World, cache: usize) -> Running {
-    let options = LogOptions { lane_bytes: 128 << 10, tail_cache_bytes: cache };
+    let options =
+        LogOptions { lane_bytes: 128 << 10, tail_cache_bytes: cache, ..LogOptions::default() };
     world.start(env, storage, options).await
 }
 

@@ -148,7 +148,7 @@ proptest! {
     #[test]
     fn producer_state_is_read_as_it_was_written_and_other_bytes_never_panic(
         applied in vec((0..40_i64, 0..3_i16, 0..100_i32, 0..1_000_i64), 0..60),
-        noise in vec(any::<u8>(), 0..200), at: prop::sample::Index, bit in 0..8
+        noise in vec(any::<u8>(), 0..200), at: prop::sample::Index, bit in 0_u8..8
     ) {
         let mut producers = Producers::default();
         for (n, (id, epoch, first, time)) in applied.iter().enumerate() {
@@ -165,7 +165,7 @@ proptest! {
         let _ = Producers::decode(&mut Bytes::from(noise));
         let mut changed = BytesMut::from(&bytes[..]);
         let at = at.index(changed.len());
-        changed[at] ^= 1 << bit;
+        changed[at] ^= 1_u8 << bit;
         let _ = Producers::decode(&mut changed.freeze());
     }
 

@@ -1,4 +1,5 @@
 //! The suite on each store.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! Record encodings: every record comes back as it was, hostile bytes give `Corrupt` and nothing else.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
 //! The event orders about ownership and roots that concern metadata, by their ids.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod common;
 

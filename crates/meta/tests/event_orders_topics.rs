@@ -1,4 +1,5 @@
 //! The event orders about topics (E-D1 to E-D3) and interrupted two-step changes (F21), by their ids.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The records on the memory tree: what a broker does with them, end to end.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod common;
 

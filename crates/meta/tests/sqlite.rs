@@ -1,4 +1,5 @@
 //! The SQLite store beyond the common suite: damage, older files, no room, kills.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests")]
 
 mod common;
 

@@ -60,6 +60,12 @@ impl ErrorCode {
     }
 }
 
+impl From<ErrorCode> for i16 {
+    fn from(error: ErrorCode) -> Self {
+        error.code()
+    }
+}
+
 impl std::fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())

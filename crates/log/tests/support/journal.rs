@@ -160,6 +160,6 @@ pub fn led_by(world: &mut World, which: u8, pairs: &[(u64, i32)]) {
 /// Gives the partition a root.
 pub fn rooted(world: &World, which: u8, log_start: i64, end_offset: i64, end_epoch: Option<i32>) {
     let end_epoch = end_epoch.map(LeaderEpoch);
-    let root = Root { log_start, end_offset, end_epoch, head: None };
+    let root = Root { log_start, end_offset, end_epoch, head: None, generation: 1 };
     *world.records[&partition(which)].root.0.lock().unwrap() = Some(root.encode());
 }

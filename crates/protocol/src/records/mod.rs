@@ -10,10 +10,10 @@ mod compress;
 
 use bytes::{Buf, Bytes};
 
-use crate::batch::{Batch, BatchError, TimestampType};
+use crate::batch::{Batch, BatchError, HEADER_BYTES, TimestampType};
 
 pub use builder::{BatchBuilder, NewRecord};
-pub use compress::{compress, decompress};
+pub use compress::{Scratch, compress, decompress};
 
 /// How much work looking into a batch may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,14 +136,23 @@ pub struct InnerSummary {
 /// # Errors
 /// Whatever is wrong with the records, by index; `CountMismatch` if the header contradicts itself.
 pub fn validate_inner(batch: &Batch, limits: &Limits) -> Result<InnerSummary, BatchError> {
+    validate_inner_with(&mut Scratch::new(), batch, limits)
+}
+
+/// [`validate_inner`] with memory that is reused from batch to batch.
+///
+/// # Errors
+/// As [`validate_inner`].
+pub fn validate_inner_with(
+    scratch: &mut Scratch,
+    batch: &Batch,
+    limits: &Limits,
+) -> Result<InnerSummary, BatchError> {
     let header = &batch.header;
     header.check_counts()?;
-    let records = decompress(
-        header.attributes.compression()?,
-        batch.stored_records(),
-        limits.max_decompressed_bytes,
-    )?;
-    let mut rest: &[u8] = &records;
+    let compression = header.attributes.compression()?;
+    let stored = batch.bytes.get(HEADER_BYTES..).unwrap_or_default();
+    let mut rest = scratch.decompress(compression, stored, limits.max_decompressed_bytes)?;
     let mut summary = InnerSummary {
         min_timestamp: i64::MAX,
         max_timestamp: i64::MIN,

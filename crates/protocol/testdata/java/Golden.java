@@ -15,12 +15,14 @@ import java.util.Random;
 
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.message.RequestHeaderData;
 import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.common.protocol.types.BoundField;
@@ -44,6 +46,24 @@ public class Golden {
         }
         try (PrintWriter w = new PrintWriter(out + "/batches.txt", "UTF-8")) {
             batches(w);
+        }
+        try (PrintWriter w = new PrintWriter(out + "/tables.txt", "UTF-8")) {
+            tables(w);
+        }
+    }
+
+    // Error codes: number, name, whether retriable. API keys: number, name, versions (the last
+    // stable one behind), whether a broker serves it.
+
+    static void tables(PrintWriter w) {
+        for (Errors e : Errors.values()) {
+            boolean retriable = e.exception() instanceof RetriableException;
+            w.println("error " + e.code() + " " + e.name() + " " + retriable);
+        }
+        for (ApiKeys k : ApiKeys.values()) {
+            w.println("api " + k.id + " " + k.name + " " + k.oldestVersion() + " "
+                + k.latestVersion(true) + " " + k.latestVersion(false) + " "
+                + k.inScope(ApiMessageType.ListenerType.BROKER));
         }
     }
 

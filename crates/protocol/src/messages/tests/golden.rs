@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use super::*;
+use crate::ErrorCode;
 use crate::frame;
 
 /// One golden message.
@@ -68,4 +69,61 @@ fn messages_of_the_java_client_come_back_byte_for_byte() {
         count += 1;
     }
     assert!(count > 200, "only {count} lines");
+}
+
+/// The words behind `kind` in the lines of `tables.txt`.
+fn table(kind: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    include_str!("../../../testdata/tables.txt")
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .filter(move |words| words[0] == kind)
+        .map(|words| words[1..].to_vec())
+}
+
+#[test]
+fn error_codes_are_those_of_the_java_client() {
+    let theirs: Vec<_> = table("error")
+        .map(|words| (words[0].parse().unwrap(), words[1], words[2] == "true"))
+        .collect();
+    let ours: Vec<_> =
+        ErrorCode::ALL.iter().map(|e| (e.code(), e.name(), e.is_retriable())).collect();
+    assert_eq!(ours, theirs);
+    for error in ErrorCode::ALL {
+        assert_eq!(ErrorCode::from_code(error.code()), Some(*error));
+    }
+    assert_eq!(ErrorCode::from_code(ErrorCode::ALL.len() as i16), None);
+}
+
+macro_rules! versions_by_key {
+    ($($key:ident $module:ident $request:ident $response:ident;)*) => {
+        |key: ApiKey| match key {
+            $(ApiKey::$key => Some((
+                $module::$request::VERSIONS,
+                $module::$request::STABLE_VERSIONS,
+            )),)*
+            _ => None,
+        }
+    };
+}
+
+#[test]
+fn api_keys_and_versions_are_those_of_the_java_client() {
+    let versions = for_each_api!(versions_by_key);
+    let mut keys = Vec::new();
+    for words in table("api") {
+        let key = ApiKey::try_from(words[0].parse::<i16>().unwrap()).unwrap();
+        keys.push(key);
+        assert_eq!(key.name(), words[1]);
+        let number = |at: usize| words[at].parse::<i16>().unwrap();
+        let served = words[5] == "true";
+        assert_eq!(versions(key).is_some(), served, "{key}");
+        if served {
+            let (all, stable) = versions(key).unwrap();
+            assert_eq!(all, number(2)..=number(3), "{key}");
+            assert_eq!(stable, number(2)..=number(4), "{key}");
+        }
+    }
+    assert_eq!(keys, ApiKey::ALL);
+    assert!(ApiKey::try_from(-1).is_err());
+    assert!(ApiKey::try_from(ApiKey::ALL.len() as i16).is_err());
 }
