@@ -8,6 +8,8 @@
     reason = "each test file uses its part"
 )]
 
+pub mod journal;
+
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
