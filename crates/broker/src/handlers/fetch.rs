@@ -1,0 +1,294 @@
+//! Fetch (key 1), versions 4 to 18.
+//!
+//! Reads whole batches from the asked offsets, partitions in the order of the request, until the
+//! bytes of the request or of the answer budget are used up; the first batch of an answer comes whole
+//! however large it is (KIP-74). With less than `min_bytes` it waits up to `max_wait_ms` on the
+//! watermarks of its partitions: one wake-up per flush, and only changed partitions are looked at
+//! again. An error of any partition answers at once. 5 adds the log start, 9 leader epochs
+//! (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), 11 racks (ignored), 12 `last_fetched_epoch`, 13 topic
+//! ids.
+//!
+//! Sessions (7): answered as by a broker whose session cache is full: a new session gets id 0 and
+//! every answer is complete; an id that somebody invented is FETCH_SESSION_ID_NOT_FOUND.
+//! Different from Kafka: there are no followers, so a follower's fetch is INVALID_REQUEST, and no
+//! diverging epoch is told; empty records have length 0, never null.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use talos_common::{ByteLease, TopicId};
+use talos_log::waiters::FetchWaiter;
+use talos_log::{Offsets, PartitionLog};
+use talos_protocol::messages::fetch::{FetchPartition, PartitionData};
+use talos_protocol::messages::{FetchRequest, FetchResponse, FetchableTopicResponse};
+use talos_protocol::{ErrorCode, Records, Str, Uuid};
+
+use crate::broker::Shared;
+use crate::connection::Context;
+use crate::dispatch::Handled;
+use crate::errors::Failure;
+use crate::handlers::check_leader_epoch;
+use crate::topics::TopicRef;
+
+/// Records found before there is enough are kept while waiting if they are no more than this.
+const KEEP_BYTES: usize = 64 << 10;
+const READ_COMMITTED: i8 = 1;
+
+pub(crate) async fn handle(
+    shared: &Arc<Shared>,
+    context: &Context,
+    request: FetchRequest,
+) -> Handled<FetchResponse> {
+    if let Some(code) = refusal(&request) {
+        return FetchResponse { error_code: code.code(), ..Default::default() }.into();
+    }
+    let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    let deadline = shared.env.clock.now() + max_wait;
+    let limit = request.max_bytes.clamp(0, shared.config.fetch_max_bytes);
+    let limit = usize::try_from(limit).unwrap_or(0);
+    let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(limit);
+    let mut fetch = Fetch::new(shared, context.version, &request, limit);
+    fetch.pass(shared).await;
+    if !fetch.is_enough(min_bytes) && !max_wait.is_zero() {
+        let waiter = FetchWaiter::new();
+        for (key, slot) in fetch.slots.iter().enumerate() {
+            if let Ok(log) = &slot.log {
+                log.register(&waiter, key);
+            }
+        }
+        // What moved between the first pass and the registration.
+        fetch.look_again_at_moved(shared).await;
+        while !fetch.is_enough(min_bytes) {
+            fetch.let_go_of_much();
+            let changed = tokio::select! {
+                biased;
+                () = shared.stopping() => break,
+                changed = waiter.changed() => changed,
+                () = shared.env.clock.sleep_until(deadline) => break,
+            };
+            for key in changed {
+                fetch.look_again(shared, key).await;
+            }
+        }
+        fetch.complete(shared).await;
+    }
+    fetch.answer(shared, request.isolation_level)
+}
+
+/// An error of the whole request.
+fn refusal(request: &FetchRequest) -> Option<ErrorCode> {
+    if request.replica_id >= 0 || request.replica_state.replica_id >= 0 {
+        return Some(ErrorCode::InvalidRequest);
+    }
+    // Epoch 0 asks for a new session, -1 for none; more continues one, and there are none.
+    (request.session_epoch > 0).then_some(ErrorCode::FetchSessionIdNotFound)
+}
+
+/// One partition of the request.
+struct Slot {
+    topic: usize,
+    index: i32,
+    offset: i64,
+    max_bytes: usize,
+    log: Result<Arc<PartitionLog>, Failure>,
+    found: Found,
+}
+
+/// What was found in a partition.
+#[derive(Default)]
+struct Found {
+    records: Records,
+    /// Bytes that there were; also when the records were let go of.
+    bytes: usize,
+    offsets: Option<Offsets>,
+    lease: Option<ByteLease>,
+}
+
+struct Fetch {
+    topics: Vec<(Str, Uuid)>,
+    slots: Vec<Slot>,
+    /// Most bytes of records in the answer.
+    limit: usize,
+}
+
+impl Fetch {
+    fn new(shared: &Shared, version: i16, request: &FetchRequest, limit: usize) -> Self {
+        let mut fetch = Self { topics: Vec::new(), slots: Vec::new(), limit };
+        for topic in &request.topics {
+            let by = match version {
+                ..13 => TopicRef::Name(&topic.topic),
+                _ => TopicRef::Id(TopicId(topic.topic_id.0)),
+            };
+            let found = shared.topic(by);
+            let at = fetch.topics.len();
+            fetch.topics.push((topic.topic.detached(), topic.topic_id));
+            for asked in &topic.partitions {
+                let log = found.as_ref().map_err(Clone::clone).and_then(|cached| {
+                    let found = shared.partition(cached, asked.partition)?;
+                    check_leader_epoch(&found.log, asked.current_leader_epoch)?;
+                    Ok(found.log)
+                });
+                fetch.slots.push(Slot::new(at, asked, log));
+            }
+        }
+        fetch
+    }
+
+    fn bytes(&self) -> usize {
+        self.slots.iter().map(|slot| slot.found.bytes).sum()
+    }
+
+    /// Whether to answer now.
+    fn is_enough(&self, min_bytes: usize) -> bool {
+        self.slots.is_empty()
+            || self.slots.iter().any(|slot| slot.log.is_err())
+            || self.bytes() >= min_bytes
+    }
+
+    /// Reads all partitions, in order.
+    async fn pass(&mut self, shared: &Shared) {
+        for key in 0..self.slots.len() {
+            self.read(shared, key).await;
+        }
+    }
+
+    /// Reads a partition with what the others leave of the limit.
+    async fn read(&mut self, shared: &Shared, key: usize) {
+        let others = self.bytes() - self.slots.get(key).map_or(0, |slot| slot.found.bytes);
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        // A whole first batch only while nothing else is in the answer.
+        slot.read(shared, self.limit.saturating_sub(others), others == 0).await;
+    }
+
+    async fn look_again(&mut self, shared: &Shared, key: usize) {
+        // What it had counts as read again: it lies in front of what is new.
+        self.read(shared, key).await;
+    }
+
+    async fn look_again_at_moved(&mut self, shared: &Shared) {
+        for key in 0..self.slots.len() {
+            if self.slots.get(key).is_some_and(Slot::has_moved) {
+                self.look_again(shared, key).await;
+            }
+        }
+    }
+
+    /// Before waiting: keeps little, and remembers only the size of more.
+    fn let_go_of_much(&mut self) {
+        if self.bytes() <= KEEP_BYTES {
+            return;
+        }
+        for slot in &mut self.slots {
+            slot.found.records = Records::new();
+            slot.found.lease = None;
+        }
+    }
+
+    /// Reads again what was let go of.
+    async fn complete(&mut self, shared: &Shared) {
+        for key in 0..self.slots.len() {
+            let is_gone = |slot: &Slot| slot.found.bytes > 0 && slot.found.records.is_empty();
+            if self.slots.get(key).is_some_and(is_gone) {
+                self.read(shared, key).await;
+            }
+        }
+    }
+
+    fn answer(self, shared: &Shared, isolation_level: i8) -> Handled<FetchResponse> {
+        let mut leases = Vec::new();
+        let mut responses: Vec<_> = self
+            .topics
+            .into_iter()
+            .map(|(topic, topic_id)| FetchableTopicResponse {
+                topic,
+                topic_id,
+                partitions: Vec::new(),
+            })
+            .collect();
+        for slot in self.slots {
+            shared.metrics.fetched_bytes.inc_by(slot.found.records.len() as u64);
+            let Some(response) = responses.get_mut(slot.topic) else { continue };
+            response.partitions.push(slot.answer(isolation_level, &mut leases));
+        }
+        let response = FetchResponse { responses, ..Default::default() };
+        Handled { response, leases }
+    }
+}
+
+impl Slot {
+    fn new(topic: usize, asked: &FetchPartition, log: Result<Arc<PartitionLog>, Failure>) -> Self {
+        Self {
+            topic,
+            index: asked.partition,
+            offset: asked.fetch_offset,
+            max_bytes: usize::try_from(asked.partition_max_bytes).unwrap_or(0),
+            log,
+            found: Found::default(),
+        }
+    }
+
+    /// Whether there is something that the last read did not see.
+    fn has_moved(&self) -> bool {
+        match (&self.log, &self.found.offsets) {
+            (Ok(log), Some(seen)) => {
+                log.ended().is_some() || log.offsets().high_watermark != seen.high_watermark
+            }
+            (Ok(_), None) => true,
+            (Err(_), _) => false,
+        }
+    }
+
+    /// Reads at most `room` bytes; `whole`: the first batch even if it is larger.
+    async fn read(&mut self, shared: &Shared, room: usize, whole: bool) {
+        let Ok(log) = &self.log else { return };
+        self.found.records = Records::new();
+        self.found.lease = None;
+        let mut limit = self.max_bytes.min(room);
+        // Memory for a file's bytes is taken before it is read. Only an empty-handed fetch waits for
+        // it, so nobody holds memory while waiting for more.
+        let reserved = match whole {
+            true => Some(shared.answers.take(limit).await),
+            false => shared.answers.try_take(limit),
+        };
+        if reserved.is_none() {
+            limit = 0;
+        }
+        match log.read(self.offset, limit, whole).await {
+            Ok(read) => {
+                let lease = match read.bytes {
+                    0 => None,
+                    bytes => shared.answers.try_take(bytes).or(reserved),
+                };
+                let records = Records::from(read.records);
+                let offsets = Some(read.offsets);
+                self.found = Found { records, bytes: read.bytes, offsets, lease };
+            }
+            Err(error) => {
+                self.found = Found::default();
+                self.log = Err(error.into());
+            }
+        }
+    }
+
+    fn answer(self, isolation_level: i8, leases: &mut Vec<ByteLease>) -> PartitionData {
+        let mut data = PartitionData {
+            partition_index: self.index,
+            aborted_transactions: (isolation_level == READ_COMMITTED).then(Vec::new),
+            records: Some(Records::new()),
+            high_watermark: -1,
+            ..Default::default()
+        };
+        match (self.log, self.found.offsets) {
+            (Err(failure), _) => data.error_code = failure.code.code(),
+            (Ok(_), None) => data.error_code = ErrorCode::NotLeaderOrFollower.code(),
+            (Ok(_), Some(offsets)) => {
+                data.high_watermark = offsets.high_watermark;
+                data.last_stable_offset = offsets.last_stable;
+                data.log_start_offset = offsets.log_start;
+                data.records = Some(self.found.records);
+                leases.extend(self.found.lease);
+            }
+        }
+        data
+    }
+}

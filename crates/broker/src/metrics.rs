@@ -1,0 +1,126 @@
+//! The broker's metrics: a structure of handles, built once and passed in, so that tests can read
+//! them. [`METRICS`] lists all for `docs/metrics.md`, which a test checks against the registry.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// One row of the list of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricRow {
+    /// Full name, as scraped (counters without their `_total`).
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Names of labels, comma separated.
+    pub labels: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+}
+
+/// Labels of requests: the API's Kafka name, a closed set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ApiLabels {
+    /// Such as `Produce`.
+    pub api: &'static str,
+}
+
+/// Why a connection ended, a closed set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct CloseLabels {
+    /// Such as `idle`.
+    pub reason: &'static str,
+}
+
+macro_rules! metrics {
+    ($($field:ident: $kind:ty = $make:expr, $name:literal, $what:literal,
+       $labels:literal, $help:literal;)*) => {
+        /// Handles of all metrics of one broker.
+        #[derive(Clone, Debug)]
+        pub struct Metrics {
+            $(#[doc = $help] pub $field: $kind,)*
+        }
+
+        /// All metrics of this crate.
+        pub const METRICS: &[MetricRow] = &[$(MetricRow {
+            name: concat!("talos_broker_", $name), kind: $what, labels: $labels, help: $help,
+        },)*];
+
+        impl Metrics {
+            /// Registers all metrics.
+            pub fn new(registry: &mut Registry) -> Self {
+                let this = Self { $($field: $make,)* };
+                $(registry.register(
+                    concat!("talos_broker_", $name), $help, this.$field.clone(),
+                );)*
+                this
+            }
+        }
+    };
+}
+
+fn seconds() -> Histogram {
+    let buckets = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+    Histogram::new(buckets)
+}
+
+metrics! {
+    connections: Gauge = Gauge::default(), "connections", "gauge", "",
+        "open client connections";
+    connections_opened: Counter = Counter::default(), "connections_opened", "counter", "",
+        "client connections accepted";
+    connections_closed: Family<CloseLabels, Counter> = Family::default(),
+        "connections_closed", "counter", "reason",
+        "client connections closed, by reason";
+    requests: Family<ApiLabels, Counter> = Family::default(), "requests", "counter", "api",
+        "requests taken, by API";
+    request_seconds: Family<ApiLabels, Histogram> = Family::new_with_constructor(seconds),
+        "request_duration_seconds", "histogram", "api",
+        "from a request being read to its answer being ready, waiting included, by API";
+    received_bytes: Counter = Counter::default(), "received_bytes", "counter", "",
+        "bytes of request frames";
+    sent_bytes: Counter = Counter::default(), "sent_bytes", "counter", "",
+        "bytes of answer frames";
+    produced_batches: Counter = Counter::default(), "produced_batches", "counter", "",
+        "record batches accepted";
+    produced_bytes: Counter = Counter::default(), "produced_bytes", "counter", "",
+        "bytes of record batches accepted";
+    produce_errors: Counter = Counter::default(), "produce_errors", "counter", "",
+        "partitions of produce requests answered with an error";
+    fetched_bytes: Counter = Counter::default(), "fetched_bytes", "counter", "",
+        "bytes of record batches in fetch answers";
+    partitions: Gauge = Gauge::default(), "partitions", "gauge", "",
+        "partitions that this broker leads and serves";
+    partitions_offline: Gauge = Gauge::default(), "partitions_offline", "gauge", "",
+        "partitions that this broker leads and can not serve";
+    topics: Gauge = Gauge::default(), "topics", "gauge", "",
+        "topics in the metadata";
+    retention_advances: Counter = Counter::default(), "retention_advances", "counter", "",
+        "times that retention moved a log start";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_what_the_registry_has() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        // A family without members is not written.
+        metrics.requests.get_or_create(&ApiLabels { api: "Fetch" }).inc();
+        metrics.request_seconds.get_or_create(&ApiLabels { api: "Fetch" }).observe(0.1);
+        metrics.connections_closed.get_or_create(&CloseLabels { reason: "idle" }).inc();
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let mut types: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+        types.sort_unstable();
+        let row = |row: &MetricRow| format!("# TYPE {} {}", row.name, row.kind);
+        let mut rows: Vec<_> = METRICS.iter().map(row).collect();
+        rows.sort_unstable();
+        assert_eq!(types, rows);
+    }
+}

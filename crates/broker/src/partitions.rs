@@ -1,0 +1,382 @@
+//! The partitions that this broker leads: claimed, opened, looked up, closed.
+//!
+//! One task makes all changes, one after the other (a broker epoch claims a partition in one call at a
+//! time); handlers ask it and wait, so a dropped connection leaves nothing half done. Invariants: a log
+//! is looked up only while its topic is live and led here; a partition that can not be opened stays
+//! *offline* with its reason, and all others are served (P5); a deleted topic's logs are ended before
+//! its records are closed, and its files go because of its tombstone (E-D1, E-D2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use talos_common::{BrokerDir, LeaderEpoch, TopicId, TopicPartitionId};
+use talos_log::format::LanePosition;
+use talos_log::{OpenError, OpenRequest, Opened, PartitionLog};
+use talos_meta::{Claim, ClaimError, Deletion, Inherited, TopicError, TopicState};
+use talos_storage::{ErrorKind, Prefix};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::broker::Shared;
+use crate::root_handle::MetaRoot;
+
+/// Partitions claimed in one call: few transactions, none too large.
+const CLAIM_BATCH: usize = 1_000;
+/// Requests that may wait for the task.
+pub(crate) const COMMANDS: usize = 256;
+/// How often what failed is tried again and deletions are looked after.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a tombstone outlives its topic's files (E-D2).
+const TOMBSTONE_MS: i64 = 24 * 3_600_000;
+
+/// What is known of a partition that this broker should lead.
+#[derive(Clone, Debug)]
+pub(crate) enum Slot {
+    /// Served.
+    Open(Arc<PartitionLog>),
+    /// Led here (if it could be claimed at all) and not served.
+    Offline(Offline),
+}
+
+/// Why a partition is not served.
+#[derive(Clone, Debug)]
+pub(crate) struct Offline {
+    pub(crate) leader_epoch: Option<LeaderEpoch>,
+    pub(crate) why: String,
+    /// Whether another attempt may succeed without a person.
+    pub(crate) retry: bool,
+}
+
+/// All partitions of this broker.
+#[derive(Debug, Default)]
+pub(crate) struct Partitions {
+    slots: RwLock<BTreeMap<TopicPartitionId, Slot>>,
+}
+
+/// What handlers ask of the task.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Claim and open these; answered when each is open or offline.
+    Open(Vec<TopicPartitionId>, oneshot::Sender<()>),
+    /// Let go of a topic that is marked as being deleted and free its name; answered with whether
+    /// it is free.
+    Delete(TopicId, oneshot::Sender<Result<bool, TopicError>>),
+}
+
+impl Partitions {
+    /// The slot of a partition, if this broker should lead it.
+    pub(crate) fn get(&self, id: TopicPartitionId) -> Option<Slot> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// All open logs, in order.
+    pub(crate) fn open(&self) -> Vec<Arc<PartitionLog>> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let open = slots.values().filter_map(|slot| match slot {
+            Slot::Open(log) => Some(Arc::clone(log)),
+            Slot::Offline(_) => None,
+        });
+        open.collect()
+    }
+
+    /// Partitions to try again.
+    fn retries(&self) -> Vec<TopicPartitionId> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let retry = |slot: &Slot| matches!(slot, Slot::Offline(offline) if offline.retry);
+        slots.iter().filter(|(_, slot)| retry(slot)).map(|(id, _)| *id).collect()
+    }
+
+    /// How many are open and how many offline.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let open = slots.values().filter(|slot| matches!(slot, Slot::Open(_))).count();
+        (open, slots.len() - open)
+    }
+
+    fn put(&self, id: TopicPartitionId, slot: Slot) {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).insert(id, slot);
+    }
+
+    /// Takes all partitions of a topic out.
+    fn remove_topic(&self, topic: TopicId) -> Vec<Slot> {
+        let from = TopicPartitionId { topic, partition: i32::MIN };
+        let to = TopicPartitionId { topic, partition: i32::MAX };
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let ids: Vec<_> = slots.range(from..=to).map(|(id, _)| *id).collect();
+        ids.iter().filter_map(|id| slots.remove(id)).collect()
+    }
+
+    /// Ends all leaderships: nothing is accepted or served any more.
+    pub(crate) fn end_all(&self, why: &str) {
+        for log in self.open() {
+            log.end(why);
+        }
+    }
+}
+
+impl Shared {
+    /// Claims and opens `ids`, all at once. Failures become offline slots.
+    pub(crate) async fn open_partitions(
+        &self,
+        ids: &[TopicPartitionId],
+        clean_ends: &BTreeMap<BrokerDir, LanePosition>,
+    ) {
+        let mut claims = BTreeMap::new();
+        for batch in ids.chunks(CLAIM_BATCH) {
+            for (id, claim) in batch.iter().zip(self.meta.claim_many(self.dir, batch).await) {
+                match claim {
+                    Ok(claim) => {
+                        claims.insert(*id, claim);
+                    }
+                    Err(error) => self.not_claimed(*id, &error),
+                }
+            }
+        }
+        let requests = claims.values().map(|claim| self.open_request(claim)).collect();
+        let mut unneeded = Vec::new();
+        for (id, outcome) in self.log.open(requests, clean_ends).await {
+            let Some(claim) = claims.get(&id) else { continue };
+            match outcome {
+                Ok(Opened { log, unneeded: pairs }) => {
+                    self.partitions.put(id, Slot::Open(log));
+                    if !pairs.is_empty() {
+                        unneeded.push((claim.lead(self.dir), pairs));
+                    }
+                }
+                Err(error) => {
+                    let retry = match &error {
+                        OpenError::Corrupt { .. } => false,
+                        OpenError::Unavailable { .. } => true,
+                    };
+                    tracing::error!(partition = %id, %error, "a partition is offline");
+                    let why = error.to_string();
+                    let leader_epoch = Some(claim.leader_epoch);
+                    self.partitions.put(id, Slot::Offline(Offline { leader_epoch, why, retry }));
+                }
+            }
+        }
+        for (lead, pairs) in unneeded {
+            let pairs: Vec<_> =
+                pairs.iter().map(|&(dir, leader_epoch)| Inherited { dir, leader_epoch }).collect();
+            if let Err(error) = self.meta.drop_inherited(&lead, &pairs).await {
+                // It only costs a longer next start.
+                tracing::debug!(partition = %lead.partition, %error, "inherited pairs stay");
+            }
+        }
+        self.count_partitions();
+    }
+
+    fn open_request(&self, claim: &Claim) -> OpenRequest {
+        let version = claim.root.as_ref().map(|node| node.version);
+        OpenRequest {
+            id: claim.partition,
+            leader_epoch: claim.leader_epoch,
+            inherits: claim.inherits.iter().map(|pair| (pair.dir, pair.leader_epoch)).collect(),
+            root: claim.root.as_ref().map(|node| node.value.clone()),
+            root_handle: Arc::new(MetaRoot::new(
+                self.meta.clone(),
+                claim.lead(self.dir),
+                version,
+            )),
+        }
+    }
+
+    fn not_claimed(&self, id: TopicPartitionId, error: &ClaimError) {
+        let retry = match error {
+            // Deleted meanwhile, or another broker's: not ours to serve.
+            ClaimError::NotFound | ClaimError::Closed | ClaimError::Led(_) => return,
+            ClaimError::NotAlive => false,
+            ClaimError::Store(talos_meta::Error::Corrupt(_)) => false,
+            ClaimError::Store(_) => true,
+        };
+        tracing::error!(partition = %id, %error, "a partition could not be claimed");
+        let why = format!("it could not be claimed: {error}");
+        self.partitions.put(id, Slot::Offline(Offline { leader_epoch: None, why, retry }));
+    }
+
+    fn count_partitions(&self) {
+        let (open, offline) = self.partitions.count();
+        self.metrics.partitions.set(i64::try_from(open).unwrap_or(i64::MAX));
+        self.metrics.partitions_offline.set(i64::try_from(offline).unwrap_or(i64::MAX));
+        let topics = self.topics.image().len();
+        self.metrics.topics.set(i64::try_from(topics).unwrap_or(i64::MAX));
+    }
+
+    /// Asks the task to open partitions, and waits. False when the broker stops.
+    pub(crate) async fn open_and_wait(&self, ids: Vec<TopicPartitionId>) -> bool {
+        let (done, opened) = oneshot::channel();
+        let sent = self.commands.send(Command::Open(ids, done)).await;
+        sent.is_ok() && opened.await.is_ok()
+    }
+
+    /// Ends, closes and forgets a topic that is marked as being deleted. Gives whether its name is
+    /// free.
+    async fn delete_topic(&self, topic: TopicId) -> Result<bool, TopicError> {
+        for slot in self.partitions.remove_topic(topic) {
+            if let Slot::Open(log) = slot {
+                log.end("the topic was deleted");
+            }
+        }
+        self.forget_topic_config(topic);
+        self.count_partitions();
+        let mut sealed = BTreeSet::new();
+        loop {
+            // What this broker led has ended above: nothing of it can be appended or served.
+            let is_sealed = |dir: BrokerDir| dir == self.dir || sealed.contains(&dir);
+            let waiting = match self.meta.finish_deletion(topic, is_sealed).await? {
+                Deletion::Done => break,
+                Deletion::Waiting(waiting) => waiting,
+            };
+            let before = sealed.len();
+            for dir in waiting.into_iter().map(|(_, dir)| dir).collect::<BTreeSet<_>>() {
+                // A dead epoch had registered, so its directory was made; only a sealed one is deleted.
+                if !self.meta.is_dead(dir).await? {
+                    continue;
+                }
+                let is_sealed = match self.storage.seal(dir).await {
+                    Ok(_) => true,
+                    Err(error) => error.kind() == ErrorKind::NotFound,
+                };
+                if is_sealed {
+                    sealed.insert(dir);
+                }
+            }
+            if sealed.len() == before {
+                return Ok(false);
+            }
+        }
+        self.topics.refresh(topic).await?;
+        self.count_partitions();
+        Ok(true)
+    }
+
+    /// Deletes the files of topics whose deletion is over, because of their tombstones, and
+    /// tombstones that have stood for a day.
+    async fn sweep_tombstones(&self) {
+        let tombstones = match self.meta.tombstones().await {
+            Ok(tombstones) => tombstones,
+            Err(error) => {
+                tracing::debug!(%error, "tombstones could not be read");
+                return;
+            }
+        };
+        for tombstone in tombstones {
+            if self.topics.image().by_id(tombstone.id).is_some() || self.is_stopping() {
+                continue;
+            }
+            let files = match self.storage.list(Prefix::Topic(tombstone.id), None).await {
+                Ok(files) => files,
+                Err(error) => {
+                    tracing::debug!(topic = %tombstone.id, %error, "files could not be listed");
+                    continue;
+                }
+            };
+            let mut all_gone = true;
+            for file in &files {
+                all_gone &= self.storage.delete(&file.path).await.is_ok();
+            }
+            let age_ms = self.env.clock.wall_ms().saturating_sub(tombstone.deleted_ms);
+            if files.is_empty() && all_gone && age_ms > TOMBSTONE_MS {
+                if let Err(error) = self.meta.remove_tombstone(tombstone.id).await {
+                    tracing::debug!(topic = %tombstone.id, %error, "a tombstone stays");
+                }
+            }
+        }
+    }
+
+    /// Deletes directories of dead broker epochs that no ownership record names any more (E-W1).
+    async fn sweep_directories(&self) {
+        if let Err(error) = self.try_sweep_directories().await {
+            tracing::debug!(%error, "old broker directories stay for now");
+        }
+    }
+
+    async fn try_sweep_directories(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let mut dirs = BTreeSet::new();
+        let mut after = None;
+        loop {
+            let page = self.storage.list(Prefix::Brokers, after).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.path.clone());
+            dirs.extend(page.iter().filter_map(|file| file.path.dir()));
+        }
+        dirs.remove(&self.dir);
+        if dirs.is_empty() {
+            return Ok(());
+        }
+        let mut dead = Vec::new();
+        for dir in dirs {
+            if self.meta.is_dead(dir).await? {
+                dead.push(dir);
+            }
+        }
+        // Read after they were dead: the dead are never named anew.
+        let named = self.meta.named_epochs().await?;
+        for dir in dead.into_iter().filter(|dir| !named.contains(dir)) {
+            self.storage.seal(dir).await?;
+            self.storage.delete_dir(dir).await?;
+            self.meta.forget_clean_stop(dir).await?;
+            tracing::info!(%dir, "deleted an old broker directory that nothing needs any more");
+        }
+        Ok(())
+    }
+}
+
+/// The task that makes all changes. Ends when the broker stops.
+pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
+    let none = BTreeMap::new();
+    let mut next_repair = shared.env.clock.now();
+    loop {
+        let command = tokio::select! {
+            biased;
+            () = shared.stopping() => return,
+            command = commands.recv() => command,
+            () = shared.env.clock.sleep_until(next_repair) => {
+                repair(&shared).await;
+                next_repair = shared.env.clock.now() + REPAIR_INTERVAL;
+                continue;
+            }
+        };
+        match command {
+            Some(Command::Open(ids, done)) => {
+                // Opened by an earlier command: a second claim would only end that leadership.
+                let missing = |id: &TopicPartitionId| shared.partitions.get(*id).is_none();
+                let ids: Vec<_> = ids.into_iter().filter(missing).collect();
+                if !ids.is_empty() {
+                    shared.open_partitions(&ids, &none).await;
+                }
+                let _ = done.send(());
+            }
+            Some(Command::Delete(topic, done)) => {
+                let _ = done.send(shared.delete_topic(topic).await);
+            }
+            None => return,
+        }
+    }
+}
+
+/// Tries again what failed, finishes what was begun.
+async fn repair(shared: &Arc<Shared>) {
+    let mut ids = shared.partitions.retries();
+    let image = shared.topics.image();
+    let mut deleting = Vec::new();
+    for cached in image.iter() {
+        match cached.topic.state {
+            TopicState::Live => {
+                let missing = |id: &TopicPartitionId| shared.partitions.get(*id).is_none();
+                ids.extend(cached.topic.partition_ids().filter(missing));
+            }
+            TopicState::Deleting => deleting.push(cached.topic.id),
+        }
+    }
+    if !ids.is_empty() {
+        shared.open_partitions(&ids, &BTreeMap::new()).await;
+    }
+    for topic in deleting {
+        if let Err(error) = shared.delete_topic(topic).await {
+            tracing::debug!(%topic, %error, "a topic's deletion goes on later");
+        }
+    }
+    shared.sweep_tombstones().await;
+    shared.sweep_directories().await;
+}

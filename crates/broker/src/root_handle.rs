@@ -1,0 +1,100 @@
+//! Where a leadership keeps its partition's root: the metadata, in a transaction that also checks
+//! the ownership record (E-J4).
+//!
+//! Invariant (E-W4): after an unknown outcome the same value is tried again until it is known; only
+//! then another.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use talos_log::root::{RootError, RootHandle};
+use talos_meta::{Error, Lead, Meta, RootChange, SwapError, Version};
+use tokio::sync::Mutex;
+
+/// The root of one leadership.
+#[derive(Debug)]
+pub(crate) struct MetaRoot {
+    meta: Meta,
+    // Held while a swap runs: swaps of one root are one after the other.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    lead: Lead,
+    /// The version as last read or written; `None`: there is no root yet.
+    version: Option<Version>,
+    /// A value whose swap has an unknown outcome.
+    unsettled: Option<Bytes>,
+}
+
+impl MetaRoot {
+    pub(crate) fn new(meta: Meta, lead: Lead, version: Option<Version>) -> Self {
+        Self { meta, state: Mutex::new(State { lead, version, unsettled: None }) }
+    }
+
+    async fn swap(&self, value: Bytes) -> Result<(), RootError> {
+        let mut state = self.state.lock().await;
+        if let Some(old) = state.unsettled.clone() {
+            match self.settle(&mut state, old).await {
+                // Known now, either way.
+                Ok(()) | Err(RootError::Unavailable(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.settle(&mut state, value).await
+    }
+
+    async fn settle(&self, state: &mut State, value: Bytes) -> Result<(), RootError> {
+        let change = RootChange { expected: state.version, value: value.clone() };
+        // If this call is cut off, its outcome is unknown too.
+        state.unsettled = Some(value.clone());
+        match self.meta.swap(&state.lead, change).await {
+            Ok(swapped) => {
+                state.version = Some(swapped.root);
+                state.lead.version = swapped.ownership;
+                state.unsettled = None;
+                Ok(())
+            }
+            // An earlier attempt was applied.
+            Err(SwapError::Stale { current: Some(node) }) if node.value == value => {
+                state.version = Some(node.version);
+                state.unsettled = None;
+                Ok(())
+            }
+            Err(SwapError::Stale { current }) => Err(RootError::Corrupt(format!(
+                "the root of {} was changed by somebody else, to {:?}",
+                state.lead.partition,
+                current.map(|node| node.version),
+            ))),
+            Err(SwapError::Fenced { .. }) => {
+                state.unsettled = None;
+                Err(RootError::Fenced)
+            }
+            Err(SwapError::Store(error)) => {
+                let text = error.to_string();
+                match error {
+                    Error::Uncertain(_) => Err(RootError::Uncertain(text)),
+                    Error::Corrupt(_) => Err(RootError::Corrupt(text)),
+                    Error::Refused { .. }
+                    | Error::Unavailable(_)
+                    | Error::Full(_)
+                    | Error::Invalid(_)
+                    | Error::Closed => {
+                        state.unsettled = None;
+                        Err(RootError::Unavailable(text))
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl RootHandle for MetaRoot {
+    fn swap(
+        &self,
+        value: Bytes,
+    ) -> Pin<Box<dyn Future<Output = Result<(), RootError>> + Send + '_>> {
+        Box::pin(self.swap(value))
+    }
+}
