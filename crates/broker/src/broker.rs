@@ -23,6 +23,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::cluster;
 use crate::config::BrokerConfig;
+use crate::group_log;
+use crate::groups::Coordinators;
 use crate::metrics::Metrics;
 use crate::partitions::{self, COMMANDS, Command, Partitions};
 use crate::producer_ids::ProducerIds;
@@ -87,6 +89,7 @@ pub(crate) struct Shared {
     pub(crate) partitions: Partitions,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) producer_ids: ProducerIds,
+    pub(crate) groups: Coordinators,
     pub(crate) metrics: Metrics,
     /// Requests received and not yet accepted.
     pub(crate) receive: ByteBudget,
@@ -131,6 +134,11 @@ impl Broker {
         let topics = TopicsCache::start(&meta).await?;
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let connections = config.max_connections.min(Semaphore::MAX_PERMITS);
+        let groups = Coordinators::new(
+            env.clone(),
+            group_log::group_config(&config),
+            group_log::offsets_partitions(&topics.image(), &config),
+        );
         let shared = Arc::new(Shared {
             receive: ByteBudget::new(config.receive_bytes),
             answers: ByteBudget::new(config.answer_bytes),
@@ -147,6 +155,7 @@ impl Broker {
             log: started.log,
             partitions: Partitions::default(),
             commands,
+            groups,
             topic_configs: RwLock::default(),
             phase: watch::Sender::new(Phase::Serving),
             ended: watch::Sender::new(None),
@@ -156,6 +165,14 @@ impl Broker {
         tasks.spawn("partitions", partitions::run(Arc::clone(&shared), inbox));
         tasks.spawn("retention", retention::run(Arc::clone(&shared)));
         tasks.spawn("lane watch", watch_lane(Arc::clone(&shared)));
+        let deletions = Arc::clone(&shared);
+        tasks.spawn("group deletions", async move {
+            tokio::select! {
+                biased;
+                () = deletions.stopping() => {}
+                () = deletions.tell_deleted_topics() => {}
+            }
+        });
         let (open, offline) = shared.partitions.count();
         tracing::info!(
             broker = %shared.dir,
@@ -216,6 +233,9 @@ impl Broker {
             tracing::warn!("connections are cut: their answers took too long");
         }
         shared.raise(Phase::Cut);
+        for coordinator in shared.groups.all() {
+            coordinator.close();
+        }
         let position = match shared.env.clock.timeout(step, shared.log.stop()).await {
             Some(LaneEnd::Stopped(position)) => position,
             Some(LaneEnd::Fenced(why) | LaneEnd::Fatal(why)) => return Err(Error::Stop(why)),

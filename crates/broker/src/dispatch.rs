@@ -92,7 +92,15 @@ apis! {
     fetch FetchRequest;
     list_offsets ListOffsetsRequest;
     metadata MetadataRequest;
+    offset_commit OffsetCommitRequest;
+    offset_fetch OffsetFetchRequest;
     find_coordinator FindCoordinatorRequest;
+    join_group JoinGroupRequest;
+    heartbeat HeartbeatRequest;
+    leave_group LeaveGroupRequest;
+    sync_group SyncGroupRequest;
+    describe_groups DescribeGroupsRequest;
+    list_groups ListGroupsRequest;
     api_versions ApiVersionsRequest;
     create_topics CreateTopicsRequest;
     delete_topics DeleteTopicsRequest;
@@ -102,7 +110,9 @@ apis! {
     describe_configs DescribeConfigsRequest;
     alter_configs AlterConfigsRequest;
     create_partitions CreatePartitionsRequest;
+    delete_groups DeleteGroupsRequest;
     incremental_alter_configs IncrementalAlterConfigsRequest;
+    offset_delete OffsetDeleteRequest;
     describe_cluster DescribeClusterRequest;
     describe_topic_partitions DescribeTopicPartitionsRequest;
 }

@@ -6,19 +6,29 @@ pub(crate) mod alter_configs;
 pub(crate) mod api_versions;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
+pub(crate) mod delete_groups;
 pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
+pub(crate) mod describe_groups;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
+pub(crate) mod heartbeat;
 pub(crate) mod incremental_alter_configs;
 pub(crate) mod init_producer_id;
+pub(crate) mod join_group;
+pub(crate) mod leave_group;
+pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;
+pub(crate) mod offset_commit;
+pub(crate) mod offset_delete;
+pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
+pub(crate) mod sync_group;
 
 use talos_common::LeaderEpoch;
 use talos_log::PartitionLog;
@@ -35,6 +45,16 @@ pub(crate) fn check_leader_epoch(log: &PartitionLog, believed: i32) -> Result<()
         newer if newer > ours => Err(Failure::of(ErrorCode::UnknownLeaderEpoch)),
         _ => Ok(()),
     }
+}
+
+/// A text of the wire for the groups, which keep it.
+pub(crate) fn group_text(text: &str) -> crate::groups::Text {
+    text.into()
+}
+
+/// Bytes of the groups for the wire, without copying.
+pub(crate) fn group_bytes(blob: crate::groups::Blob) -> bytes::Bytes {
+    bytes::Bytes::from_owner(blob)
 }
 
 /// A text of ours for the wire.

@@ -17,6 +17,7 @@ mod connection;
 mod dispatch;
 mod errors;
 pub mod groups;
+mod group_log;
 mod handlers;
 mod listener;
 mod metrics;

@@ -138,6 +138,9 @@ impl Shared {
             let Some(claim) = claims.get(&id) else { continue };
             match outcome {
                 Ok(Opened { log, unneeded: pairs }) => {
+                    if self.is_offsets_partition(id) {
+                        self.open_coordinator(&log);
+                    }
                     self.partitions.put(id, Slot::Open(log));
                     if !pairs.is_empty() {
                         unneeded.push((claim.lead(self.dir), pairs));
@@ -219,6 +222,12 @@ impl Shared {
         }
         self.forget_topic_config(topic);
         self.count_partitions();
+        if let Some(cached) = self.topics.image().by_id(topic) {
+            let name = cached.topic.name.as_str().into();
+            for coordinator in self.groups.all() {
+                coordinator.topic_deleted(&name, topic);
+            }
+        }
         let mut sealed = BTreeSet::new();
         loop {
             // What this broker led has ended above: nothing of it can be appended or served.

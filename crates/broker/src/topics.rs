@@ -60,12 +60,6 @@ pub(crate) enum TopicRef<'a> {
     Id(TopicId),
 }
 
-/// An open partition.
-pub(crate) struct Found {
-    pub(crate) log: Arc<PartitionLog>,
-    pub(crate) topic: Arc<CachedTopic>,
-}
-
 impl Shared {
     /// The live topic that is meant.
     pub(crate) fn topic(&self, topic: TopicRef<'_>) -> Result<Arc<CachedTopic>, Failure> {
@@ -86,14 +80,14 @@ impl Shared {
     /// The log of a partition of a live topic.
     pub(crate) fn partition(
         &self,
-        topic: &Arc<CachedTopic>,
+        topic: &CachedTopic,
         partition: i32,
-    ) -> Result<Found, Failure> {
+    ) -> Result<Arc<PartitionLog>, Failure> {
         if !(0..topic.topic.partitions).contains(&partition) {
             return Err(Failure::of(ErrorCode::UnknownTopicOrPartition));
         }
         match self.partitions.get(TopicPartitionId { topic: topic.topic.id, partition }) {
-            Some(Slot::Open(log)) => Ok(Found { log, topic: Arc::clone(topic) }),
+            Some(Slot::Open(log)) => Ok(log),
             Some(Slot::Offline(offline)) => {
                 Err(Failure::new(ErrorCode::KafkaStorageError, offline.why))
             }

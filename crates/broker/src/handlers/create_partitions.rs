@@ -18,7 +18,7 @@ use crate::broker::Shared;
 use crate::connection::Context;
 use crate::errors::Failure;
 use crate::handlers::create_topics::check_replicas;
-use crate::topics::TopicRef;
+use crate::topics::{TopicRef, is_internal};
 
 pub(crate) async fn handle(
     shared: &Arc<Shared>,
@@ -63,6 +63,11 @@ async fn create(
     validate_only: bool,
 ) -> Result<(), Failure> {
     let cached = shared.topic(TopicRef::Name(&topic.name))?;
+    if is_internal(&topic.name) {
+        // Groups are found by their hash over the partitions.
+        let message = format!("{} keeps the partitions that it has", topic.name);
+        return Err(Failure::new(ErrorCode::InvalidTopicException, message));
+    }
     let (has, wants) = (cached.topic.partitions, topic.count);
     let invalid = |message: String| Err(Failure::new(ErrorCode::InvalidPartitions, message));
     if wants == has {

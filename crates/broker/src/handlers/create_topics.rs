@@ -82,6 +82,10 @@ async fn create(
 
 fn check(shared: &Shared, topic: &CreatableTopic) -> Result<(NewTopic, i16), Failure> {
     topics::check_name(&topic.name)?;
+    if topics::is_internal(&topic.name) {
+        let message = format!("{} is made by the broker when it is needed", topic.name);
+        return Err(Failure::new(ErrorCode::InvalidTopicException, message));
+    }
     if shared.topic(TopicRef::Name(&topic.name)).is_ok() {
         let message = format!("Topic '{}' already exists.", topic.name);
         return Err(Failure::new(ErrorCode::TopicAlreadyExists, message));

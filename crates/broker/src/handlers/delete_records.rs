@@ -64,14 +64,13 @@ async fn delete(
         return Err(Failure::of(ErrorCode::InvalidTopicException));
     }
     let cached = shared.topic(TopicRef::Name(name))?;
-    let found = shared.partition(&cached, partition)?;
+    let log = shared.partition(&cached, partition)?;
     let offset = match offset {
-        HIGH_WATERMARK => found.log.offsets().high_watermark,
+        HIGH_WATERMARK => log.offsets().high_watermark,
         ..HIGH_WATERMARK => return Err(Failure::of(ErrorCode::OffsetOutOfRange)),
         offset => offset,
     };
     let left = deadline.saturating_duration_since(shared.env.clock.now());
-    let log = found.log;
     let work = shared.to_end("delete records", async move {
         Ok(log.advance_log_start(offset).await?)
     });

@@ -124,9 +124,9 @@ impl Fetch {
             fetch.topics.push((topic.topic.detached(), topic.topic_id));
             for asked in &topic.partitions {
                 let log = found.as_ref().map_err(Clone::clone).and_then(|cached| {
-                    let found = shared.partition(cached, asked.partition)?;
-                    check_leader_epoch(&found.log, asked.current_leader_epoch)?;
-                    Ok(found.log)
+                    let log = shared.partition(cached, asked.partition)?;
+                    check_leader_epoch(&log, asked.current_leader_epoch)?;
+                    Ok(log)
                 });
                 fetch.slots.push(Slot::new(at, asked, log));
             }

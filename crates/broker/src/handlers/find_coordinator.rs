@@ -63,6 +63,14 @@ async fn find(shared: &Arc<Shared>, key_type: i8) -> Result<(), Failure> {
 }
 
 fn coordinator(shared: &Shared, key: Str, result: &Result<(), Failure>) -> Coordinator {
+    let offline = || Failure::new(
+        ErrorCode::CoordinatorNotAvailable,
+        "the partition of the group can not be served",
+    );
+    let result = match result {
+        Ok(()) => shared.offsets_log(&key).map(drop).ok_or_else(offline),
+        Err(failure) => Err(failure.clone()),
+    };
     match result {
         Ok(()) => Coordinator {
             key,

@@ -57,8 +57,8 @@ pub(crate) async fn handle(
             } else {
                 match &found {
                     Ok(cached) => match shared.partition(cached, index) {
-                        Ok(found) => {
-                            look_up(&found.log, &asked, request.isolation_level, context.version)
+                        Ok(log) => {
+                            look_up(&log, &asked, request.isolation_level, context.version)
                                 .await
                         }
                         Err(failure) => Err(failure),

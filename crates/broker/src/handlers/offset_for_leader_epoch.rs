@@ -47,7 +47,7 @@ fn look_up(
     asked: &OffsetForLeaderPartition,
 ) -> Result<Option<(LeaderEpoch, i64)>, Failure> {
     let cached = shared.topic(TopicRef::Name(topic))?;
-    let found = shared.partition(&cached, asked.partition)?;
-    check_leader_epoch(&found.log, asked.current_leader_epoch)?;
-    Ok(found.log.end_of_epoch(LeaderEpoch(asked.leader_epoch)))
+    let log = shared.partition(&cached, asked.partition)?;
+    check_leader_epoch(&log, asked.current_leader_epoch)?;
+    Ok(log.end_of_epoch(LeaderEpoch(asked.leader_epoch)))
 }

@@ -142,15 +142,15 @@ fn find(
 async fn accept_partition(
     shared: &Shared,
     context: &Context,
-    topic: &Arc<CachedTopic>,
+    topic: &CachedTopic,
     index: i32,
     records: Option<Records>,
     deadline: Instant,
 ) -> Result<Appended, Failure> {
-    let found = shared.partition(topic, index)?;
+    let log = shared.partition(topic, index)?;
     let bytes = records.map(|records| records.to_bytes()).unwrap_or_default();
     let batch = check(shared, context, topic, &bytes)?;
-    append(shared, &found.log, &batch, deadline).await
+    append(shared, &log, &batch, deadline).await
 }
 
 fn check(
