@@ -26,6 +26,9 @@ const HEALED_STARTS: u32 = 20;
 /// Starts that may fail one after the other in one life while faults happen.
 const FAULTY_STARTS: u32 = 6;
 
+/// More changes than a disk sees.
+const NEVER: u64 = 1 << 60;
+
 /// Where a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -148,6 +151,7 @@ impl World {
             }
             Some(Err(error)) => {
                 self.recorder.note(format!("start failed: {error}"));
+                storage.crash_after(NEVER, Crash::Kill);
                 storage.crash(Crash::Kill);
                 env.tasks.abort();
                 None
@@ -161,6 +165,7 @@ impl World {
 
     /// Ends what is left of a process.
     async fn bury(&mut self, process: Process) {
+        process.storage.crash_after(NEVER, Crash::Kill);
         self.network.listen(None);
         process.storage.crash(Crash::Kill);
         process.env.tasks.abort();
@@ -176,6 +181,8 @@ impl World {
         for _ in 0..FAULTY_STARTS {
             let storage = self.disk.handle_for_new_process();
             let steps = self.rng.u64(1..250);
+            // A plan of an earlier life that did not come to it must not hit this one.
+            storage.crash_after(NEVER, Crash::Kill);
             match ending {
                 Ending::KillAtStep => storage.crash_after(steps, Crash::Kill),
                 Ending::PowerLossAtStep => storage.crash_after(steps, Crash::PowerLoss),

@@ -63,6 +63,8 @@ struct Producer {
     depth: usize,
     value_bytes: usize,
     next_batch: u64,
+    /// Whether some batch of this round was.
+    was_refused: bool,
 }
 
 /// Produces until the faults have healed and each partition took one more batch.
@@ -82,6 +84,7 @@ pub(crate) async fn run(client: Client, plan: Plan) {
         session: None,
         version: 9,
         next_batch: 0,
+        was_refused: false,
     };
     while !producer.client.is_healed() {
         let name = pick(&producer.client.rng, names);
@@ -146,8 +149,11 @@ impl Producer {
         }
         if !heard_all {
             self.client.wire.disconnect();
+        }
+        if !heard_all || self.was_refused {
             self.client.back_off().await;
         }
+        self.was_refused = false;
         self.give_up_some(&topic);
     }
 
@@ -296,6 +302,7 @@ impl Producer {
     }
 
     fn refused(&mut self, tp: TopicPartitionId, batch: BatchId, code: i16) {
+        self.was_refused = true;
         let retriable = ErrorCode::from_code(code).is_some_and(ErrorCode::is_retriable);
         let Some(lane) = self.lanes.get_mut(&tp) else { return };
         let is_first = lane.waiting.front().is_some_and(|first| first.id == batch);
