@@ -125,8 +125,7 @@ impl World {
         let meta = Meta::new(tree, env.clone());
         let mut registry = Registry::default();
         let started = {
-            let start =
-                Broker::start(self.config(), env.clone(), store, meta, &mut registry);
+            let start = Broker::start(self.config(), env.clone(), store, meta, &mut registry);
             tokio::select! {
                 biased;
                 () = storage.crashed() => None,
@@ -261,7 +260,11 @@ impl World {
                     }
                     self.ended("step while stopping");
                 } else {
-                    self.ended(if ending == Ending::KillAtStep { "kill at step" } else { "power loss at step" });
+                    self.ended(if ending == Ending::KillAtStep {
+                        "kill at step"
+                    } else {
+                        "power loss at step"
+                    });
                 }
             }
         }

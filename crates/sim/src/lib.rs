@@ -39,7 +39,7 @@ pub use crate::plan::Plan;
 /// Wall time at which each run begins, in milliseconds.
 const START_MS: i64 = 1_700_000_000_000;
 /// How much virtual time clients have once the faults are healed.
-const HEALED_TIME: Duration = Duration::from_secs(120);
+const HEALED_TIME: Duration = Duration::from_secs(60);
 
 /// What a run gave.
 #[derive(Clone, Debug)]

@@ -24,13 +24,8 @@ pub enum Ending {
 }
 
 /// All endings.
-pub const ENDINGS: [Ending; 5] = [
-    Ending::Kill,
-    Ending::PowerLoss,
-    Ending::Stop,
-    Ending::KillAtStep,
-    Ending::PowerLossAtStep,
-];
+pub const ENDINGS: [Ending; 5] =
+    [Ending::Kill, Ending::PowerLoss, Ending::Stop, Ending::KillAtStep, Ending::PowerLossAtStep];
 
 /// Which faults may happen in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::clients::{CHURN, Client, ORDERS, SHORT, Topic};
 use crate::history::{Data, End, What};
 
 /// Tries of one partition.
-const TRIES: u32 = 40;
+const TRIES: u32 = 20;
 
 pub(crate) async fn read_everything(mut client: Client) {
     for name in [ORDERS, SHORT, CHURN] {
@@ -27,7 +27,7 @@ pub(crate) async fn read_everything(mut client: Client) {
 
 async fn find(client: &mut Client, name: &'static str) -> Option<Topic> {
     for _ in 0..TRIES {
-        if let Ok(Some(topic)) = client.find(name).await {
+        if let Ok(Some(topic)) = client.look_up(name, false).await {
             return Some(topic);
         }
         client.back_off().await;

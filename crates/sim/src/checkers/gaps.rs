@@ -21,10 +21,8 @@ pub fn check(history: &[Event]) -> Vec<Violation> {
                 violation(format!("{tp}: {after} follows {before}"));
             }
         }
-        let is_final = matches!(
-            history.get(look.moment).map(|event| &event.what),
-            Some(What::Final { .. })
-        );
+        let is_final =
+            matches!(history.get(look.moment).map(|event| &event.what), Some(What::Final { .. }));
         match (records.first(), records.last()) {
             (Some((first, _)), Some((last, _))) => {
                 if *first > look.from || *last < look.from {

@@ -48,7 +48,8 @@ pub fn check(history: &[Event]) -> Vec<Violation> {
         for (offset, value) in &look.data.records {
             if let Some((moment, code)) = never.get(&(look.tp, value.clone())) {
                 let tp = look.tp;
-                let detail = format!("{tp} {offset}: {value:?} is there, but was refused with {code}");
+                let detail =
+                    format!("{tp} {offset}: {value:?} is there, but was refused with {code}");
                 violations.push(Violation { checker: NAME, moment: *moment, detail });
             }
         }

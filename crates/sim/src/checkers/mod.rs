@@ -74,15 +74,13 @@ pub(crate) struct Look<'a> {
 pub(crate) fn looks(history: &[Event]) -> impl Iterator<Item = Look<'_>> {
     history.iter().enumerate().flat_map(|(moment, event)| {
         let looks: Vec<Look<'_>> = match &event.what {
-            What::Fetched { begun, parts, .. } => {
-                parts
-                    .iter()
-                    .filter_map(|Part { tp, from, data }| {
-                        let data = data.as_ref().ok()?;
-                        Some(Look { moment, begun: *begun, tp: *tp, from: *from, data })
-                    })
-                    .collect()
-            }
+            What::Fetched { begun, parts, .. } => parts
+                .iter()
+                .filter_map(|Part { tp, from, data }| {
+                    let data = data.as_ref().ok()?;
+                    Some(Look { moment, begun: *begun, tp: *tp, from: *from, data })
+                })
+                .collect(),
             What::Final { tp, data: Ok(data) } => {
                 let from = data.log_start;
                 vec![Look { moment, begun: moment, tp: *tp, from, data }]

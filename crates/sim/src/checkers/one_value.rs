@@ -42,10 +42,8 @@ mod tests {
         assert_eq!(check(&events(same)).len(), 0);
         let two = vec![attempt(1, &["a"]), acknowledged(1), attempt(2, &["b"]), acknowledged(2)];
         assert_eq!(check(&events(two)).len(), 1);
-        let looks = vec![
-            fetched(0, 0, data(0, 1, &[(0, "a")])),
-            fetched(1, 0, data(0, 1, &[(0, "b")])),
-        ];
+        let looks =
+            vec![fetched(0, 0, data(0, 1, &[(0, "a")])), fetched(1, 0, data(0, 1, &[(0, "b")]))];
         assert_eq!(check(&events(looks)).len(), 1);
     }
 }

@@ -40,10 +40,8 @@ pub(crate) async fn run(mut client: Client) {
 
 /// Creates a topic unless it is there; tries until it is.
 async fn ensure(client: &mut Client, name: &'static str, partitions: i32) -> Topic {
-    let config = |name, value| CreatableTopicConfig {
-        name: Str::from(name),
-        value: Some(Str::from(value)),
-    };
+    let config =
+        |name, value| CreatableTopicConfig { name: Str::from(name), value: Some(Str::from(value)) };
     let configs = match name {
         SHORT => vec![config("retention.bytes", "3000"), config("retention.ms", "20000")],
         _ => Vec::new(),

@@ -9,8 +9,8 @@ pub(crate) mod reading;
 use std::time::Duration;
 
 use talos_common::{Clock, Env, Rng, TopicId, TopicPartitionId};
-use talos_protocol::messages::metadata::MetadataRequestTopic;
 use talos_protocol::messages::MetadataRequest;
+use talos_protocol::messages::metadata::{MetadataRequestTopic, MetadataResponseTopic};
 use talos_protocol::{ErrorCode, Str};
 use tokio::sync::watch;
 
@@ -88,8 +88,18 @@ impl Client {
         self.clock.sleep(Duration::from_micros(self.rng.u64(0..=most_ms * 1_000))).await;
     }
 
-    /// The topic of this name, if the broker has one.
+    /// The topic of this name, if the broker has one and leads all of it.
     pub(crate) async fn find(&mut self, name: &'static str) -> Result<Option<Topic>, Lost> {
+        // As real clients: nothing is sent to a partition that has no leader yet.
+        self.look_up(name, true).await
+    }
+
+    /// The topic of this name, if the broker has one; `led`: and leads all of it.
+    pub(crate) async fn look_up(
+        &mut self,
+        name: &'static str,
+        led: bool,
+    ) -> Result<Option<Topic>, Lost> {
         let asked = MetadataRequestTopic { name: Some(Str::from(name)), ..Default::default() };
         let request = MetadataRequest {
             topics: Some(vec![asked]),
@@ -97,7 +107,11 @@ impl Client {
             ..Default::default()
         };
         let response = self.wire.call(12, &request).await?;
-        Ok(response.topics.first().filter(|topic| topic.error_code == 0).map(|topic| Topic {
+        let topic = response.topics.first().filter(|topic| topic.error_code == 0);
+        let is_led = |topic: &&MetadataResponseTopic| {
+            !led || topic.partitions.iter().all(|partition| partition.error_code == 0)
+        };
+        Ok(topic.filter(is_led).map(|topic| Topic {
             name,
             id: TopicId(topic.topic_id.0),
             partitions: i32::try_from(topic.partitions.len()).unwrap_or(0),

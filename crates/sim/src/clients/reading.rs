@@ -54,7 +54,8 @@ impl Client {
         let begun = self.recorder.moment();
         let response = self.wire.call(version, &request).await?;
         let mut parts = Vec::new();
-        for (data, (tp, from)) in response.responses.iter().flat_map(|t| &t.partitions).zip(positions)
+        for (data, (tp, from)) in
+            response.responses.iter().flat_map(|t| &t.partitions).zip(positions)
         {
             if data.partition_index != tp.partition {
                 let detail = format!("fetch: partition {} for {tp}", data.partition_index);
@@ -91,11 +92,8 @@ impl Client {
             End::First => -2,
             End::Last => -1,
         };
-        let asked = ListOffsetsPartition {
-            partition_index: tp.partition,
-            timestamp,
-            ..Default::default()
-        };
+        let asked =
+            ListOffsetsPartition { partition_index: tp.partition, timestamp, ..Default::default() };
         let topics =
             vec![ListOffsetsTopic { name: Str::from(topic.name), partitions: vec![asked] }];
         let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
@@ -127,11 +125,7 @@ fn parse(data: &PartitionData) -> Result<Data, String> {
             records.push((batch.offset_of(&record), value_text(record.value)));
         }
     }
-    Ok(Data {
-        log_start: data.log_start_offset,
-        high_watermark: data.high_watermark,
-        records,
-    })
+    Ok(Data { log_start: data.log_start_offset, high_watermark: data.high_watermark, records })
 }
 
 fn value_text(value: Option<Bytes>) -> Arc<str> {

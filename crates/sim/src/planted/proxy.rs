@@ -102,8 +102,7 @@ impl Proxy {
                 let key = (topic.name.as_str().to_owned(), topic.topic_id, part.index);
                 let base_offset = *ends.get(&key)?;
                 let index = part.index;
-                let part =
-                    PartitionProduceResponse { index, base_offset, ..Default::default() };
+                let part = PartitionProduceResponse { index, base_offset, ..Default::default() };
                 partition_responses.push(part);
             }
             let (name, topic_id) = (topic.name.clone(), topic.topic_id);
