@@ -143,7 +143,7 @@ impl Broker {
             receive: ByteBudget::new(config.receive_bytes),
             answers: ByteBudget::new(config.answer_bytes),
             producer_ids: ProducerIds::new(meta.clone()),
-            metrics: Metrics::new(registry),
+            metrics: Metrics::new(registry, started.log_metrics),
             connections: Arc::new(Semaphore::new(connections)),
             config,
             env,
@@ -160,9 +160,12 @@ impl Broker {
             phase: watch::Sender::new(Phase::Serving),
             ended: watch::Sender::new(None),
         });
-        shared.open_all(&started.clean_ends).await;
+        let inherited_dirs = shared.open_all(&started.clean_ends).await;
         let tasks = &shared.env.tasks;
         tasks.spawn("partitions", partitions::run(Arc::clone(&shared), inbox));
+        let merge = partitions::merge_inherited(Arc::clone(&shared), inherited_dirs);
+        tasks.spawn("inherited directories", merge);
+        tasks.spawn("inherited pairs", partitions::drop_inherited(Arc::clone(&shared)));
         tasks.spawn("retention", retention::run(Arc::clone(&shared)));
         tasks.spawn("lane watch", watch_lane(Arc::clone(&shared)));
         let deletions = Arc::clone(&shared);
@@ -309,17 +312,18 @@ impl Shared {
     }
 
     /// Claims and opens all partitions of all topics: one broker leads them all.
-    async fn open_all(&self, clean_ends: &BTreeMap<BrokerDir, LanePosition>) {
+    async fn open_all(&self, clean_ends: &BTreeMap<BrokerDir, LanePosition>) -> usize {
         let image = self.topics.image();
         let live = image.iter().filter(|cached| cached.topic.state == TopicState::Live);
         let ids: Vec<_> = live.flat_map(|cached| cached.topic.partition_ids()).collect();
-        self.open_partitions(&ids, clean_ends).await;
+        self.open_partitions(&ids, clean_ends).await
     }
 }
 
 /// What [`begin_epoch`] gives.
 struct Started {
     log: BrokerLog,
+    log_metrics: LogMetrics,
     clean_ends: BTreeMap<BrokerDir, LanePosition>,
 }
 
@@ -340,28 +344,29 @@ async fn begin_epoch(
         let dir = BrokerDir { broker: id, epoch };
         epoch = BrokerEpoch(epoch.0.saturating_add(1 + env.rng.u64(..1 << attempt)));
         let (env, storage) = (env.clone(), Arc::clone(storage));
-        let metrics = LogMetrics::default();
-        let log =
-            match BrokerLog::create(env, storage, cluster_id.0, dir, config.log, metrics).await {
-                Ok(log) => log,
-                Err(error) => match error.kind() {
-                    // Made by a process that died before it registered, or maybe by this one.
-                    ErrorKind::Exists | ErrorKind::Uncertain | ErrorKind::Fenced => {
-                        why = error.to_string();
-                        continue;
-                    }
-                    ErrorKind::Unavailable
-                    | ErrorKind::Full
-                    | ErrorKind::Invalid
-                    | ErrorKind::NotFound
-                    | ErrorKind::Fatal => return Err(error.into()),
-                },
-            };
+        let log_metrics = LogMetrics::default();
+        let (cluster, metrics) = (cluster_id.0, log_metrics.clone());
+        let created = BrokerLog::create(env, storage, cluster, dir, config.log, metrics).await;
+        let log = match created {
+            Ok(log) => log,
+            Err(error) => match error.kind() {
+                // Made by a process that died before it registered, or maybe by this one.
+                ErrorKind::Exists | ErrorKind::Uncertain | ErrorKind::Fenced => {
+                    why = error.to_string();
+                    continue;
+                }
+                ErrorKind::Unavailable
+                | ErrorKind::Full
+                | ErrorKind::Invalid
+                | ErrorKind::NotFound
+                | ErrorKind::Fatal => return Err(error.into()),
+            },
+        };
         match meta.register(dir).await {
             Ok(registered) => {
                 let stops = registered.previous.map(|broker| broker.clean_stops);
                 let clean_ends = clean_ends(id, stops.unwrap_or_default());
-                return Ok(Started { log, clean_ends });
+                return Ok(Started { log, log_metrics, clean_ends });
             }
             Err(BrokerError::Store(talos_meta::Error::Uncertain(text))) => {
                 log.stop().await;

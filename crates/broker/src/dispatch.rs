@@ -109,11 +109,13 @@ apis! {
     offset_for_leader_epoch OffsetForLeaderEpochRequest;
     describe_configs DescribeConfigsRequest;
     alter_configs AlterConfigsRequest;
+    describe_log_dirs DescribeLogDirsRequest;
     create_partitions CreatePartitionsRequest;
     delete_groups DeleteGroupsRequest;
     incremental_alter_configs IncrementalAlterConfigsRequest;
     offset_delete OffsetDeleteRequest;
     describe_cluster DescribeClusterRequest;
+    describe_producers DescribeProducersRequest;
     describe_topic_partitions DescribeTopicPartitionsRequest;
 }
 

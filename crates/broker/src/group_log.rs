@@ -185,10 +185,7 @@ fn decode(bytes: Bytes, from: i64, chunk: &mut LogChunk) -> Result<(), String> {
 }
 
 /// How many partitions groups are spread over: fixed once the topic exists.
-pub(crate) fn offsets_partitions(
-    image: &talos_meta::TopicsImage,
-    config: &BrokerConfig,
-) -> i32 {
+pub(crate) fn offsets_partitions(image: &talos_meta::TopicsImage, config: &BrokerConfig) -> i32 {
     let cached = image.live(OFFSETS_TOPIC);
     cached.map_or(config.offsets_topic_num_partitions, |cached| cached.topic.partitions)
 }

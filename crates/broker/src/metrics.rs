@@ -1,12 +1,14 @@
 //! The broker's metrics: a structure of handles, built once and passed in, so that tests can read
 //! them. [`METRICS`] lists all for `docs/metrics.md`, which a test checks against the registry.
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use talos_log::{LogCounts, LogMetrics};
 
 /// One row of the list of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +52,9 @@ macro_rules! metrics {
         },)*];
 
         impl Metrics {
-            /// Registers all metrics.
-            pub fn new(registry: &mut Registry) -> Self {
+            /// Registers all metrics, those of the log among them.
+            pub fn new(registry: &mut Registry, log: LogMetrics) -> Self {
+                registry.register_collector(Box::new(LogCollector(log)));
                 let this = Self { $($field: $make,)* };
                 $(registry.register(
                     concat!("talos_broker_", $name), $help, this.$field.clone(),
@@ -102,6 +105,47 @@ metrics! {
         "times that retention moved a log start";
 }
 
+/// What the log counts, as it is when it is scraped.
+#[derive(Debug)]
+struct LogCollector(LogMetrics);
+
+/// One counter of the log: its row and how to read it.
+type LogCounter = (MetricRow, fn(&LogCounts) -> u64);
+
+const fn log_counter(
+    name: &'static str,
+    help: &'static str,
+    read: fn(&LogCounts) -> u64,
+) -> LogCounter {
+    (MetricRow { name, kind: "counter", labels: "", help }, read)
+}
+
+const LOG_COUNTERS: &[LogCounter] = &[
+    log_counter("talos_log_flushes", "flushes handed to the store", |c| c.flushes),
+    log_counter("talos_log_flushed_bytes", "bytes in flushes", |c| c.flushed_bytes),
+    log_counter("talos_log_flushed_batches", "record batches in flushes", |c| c.flushed_batches),
+    log_counter("talos_log_flushes_durable", "flushes that became durable", |c| c.flushes_durable),
+    log_counter("talos_log_stalls", "new journal files that the store refused", |c| c.stalls),
+];
+
+/// The metrics of the log that this crate exports.
+pub fn log_metric_rows() -> impl Iterator<Item = MetricRow> {
+    LOG_COUNTERS.iter().map(|(row, _)| *row)
+}
+
+impl Collector for LogCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let counts = self.0.counts();
+        for (row, read) in LOG_COUNTERS {
+            let counter = ConstCounter::new(read(&counts));
+            let kind = counter.metric_type();
+            let metric = encoder.encode_descriptor(row.name, row.help, None, kind)?;
+            counter.encode(metric)?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +153,7 @@ mod tests {
     #[test]
     fn the_list_is_what_the_registry_has() {
         let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let metrics = Metrics::new(&mut registry, LogMetrics::default());
         // A family without members is not written.
         metrics.requests.get_or_create(&ApiLabels { api: "Fetch" }).inc();
         metrics.request_seconds.get_or_create(&ApiLabels { api: "Fetch" }).observe(0.1);
@@ -119,7 +163,8 @@ mod tests {
         let mut types: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
         types.sort_unstable();
         let row = |row: &MetricRow| format!("# TYPE {} {}", row.name, row.kind);
-        let mut rows: Vec<_> = METRICS.iter().map(row).collect();
+        let mut rows: Vec<_> =
+            METRICS.iter().copied().chain(log_metric_rows()).map(|r| row(&r)).collect();
         rows.sort_unstable();
         assert_eq!(types, rows);
     }

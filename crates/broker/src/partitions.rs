@@ -7,15 +7,15 @@
 //! its records are closed, and its files go because of its tombstone (E-D1, E-D2).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use talos_common::{BrokerDir, LeaderEpoch, TopicId, TopicPartitionId};
 use talos_log::format::LanePosition;
-use talos_log::{OpenError, OpenRequest, Opened, PartitionLog};
-use talos_meta::{Claim, ClaimError, Deletion, Inherited, TopicError, TopicState};
+use talos_log::{OpenError, OpenRequest, Opened, PartitionLog, Unneeded};
+use talos_meta::{Claim, ClaimError, Deletion, Inherited, Lead, TopicError, TopicState, Version};
 use talos_storage::{ErrorKind, Prefix};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::broker::Shared;
 use crate::root_handle::MetaRoot;
@@ -26,6 +26,12 @@ const CLAIM_BATCH: usize = 1_000;
 pub(crate) const COMMANDS: usize = 256;
 /// How often what failed is tried again and deletions are looked after.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
+/// Files that nothing needs are looked for once in so many repairs: that reads all records.
+const REPAIRS_PER_SWEEP: u64 = 12;
+/// More directories of former broker epochs than this are merged into the own one after a start:
+/// each start reads the raw journals of all of them.
+const INHERITED_DIRS: usize = 4;
+const MERGE_PAUSE: Duration = Duration::from_secs(30);
 /// How long a tombstone outlives its topic's files (E-D2).
 const TOMBSTONE_MS: i64 = 24 * 3_600_000;
 
@@ -51,7 +57,12 @@ pub(crate) struct Offline {
 #[derive(Debug, Default)]
 pub(crate) struct Partitions {
     slots: RwLock<BTreeMap<TopicPartitionId, Slot>>,
+    /// Inherited pairs that may leave their records: one transaction each, so not while opening.
+    unneeded: Mutex<Vec<LeadPairs>>,
+    unneeded_came: Notify,
 }
+
+type LeadPairs = (Lead, Vec<Inherited>);
 
 /// What handlers ask of the task.
 #[derive(Debug)]
@@ -106,6 +117,15 @@ impl Partitions {
         ids.iter().filter_map(|id| slots.remove(id)).collect()
     }
 
+    fn note_unneeded(&self, pairs: Vec<LeadPairs>) {
+        self.unneeded.lock().unwrap_or_else(PoisonError::into_inner).extend(pairs);
+        self.unneeded_came.notify_one();
+    }
+
+    fn take_unneeded(&self) -> Vec<LeadPairs> {
+        std::mem::take(&mut *self.unneeded.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Ends all leaderships: nothing is accepted or served any more.
     pub(crate) fn end_all(&self, why: &str) {
         for log in self.open() {
@@ -115,12 +135,13 @@ impl Partitions {
 }
 
 impl Shared {
-    /// Claims and opens `ids`, all at once. Failures become offline slots.
+    /// Claims and opens `ids`, all at once. Failures become offline slots. Gives how many directories of
+    /// former broker epochs they inherit.
     pub(crate) async fn open_partitions(
         &self,
         ids: &[TopicPartitionId],
         clean_ends: &BTreeMap<BrokerDir, LanePosition>,
-    ) {
+    ) -> usize {
         let mut claims = BTreeMap::new();
         for batch in ids.chunks(CLAIM_BATCH) {
             for (id, claim) in batch.iter().zip(self.meta.claim_many(self.dir, batch).await) {
@@ -143,7 +164,10 @@ impl Shared {
                     }
                     self.partitions.put(id, Slot::Open(log));
                     if !pairs.is_empty() {
-                        unneeded.push((claim.lead(self.dir), pairs));
+                        let pairs = pairs.into_iter();
+                        let pairs =
+                            pairs.map(|(dir, leader_epoch)| Inherited { dir, leader_epoch });
+                        unneeded.push((claim.lead(self.dir), pairs.collect()));
                     }
                 }
                 Err(error) => {
@@ -158,15 +182,10 @@ impl Shared {
                 }
             }
         }
-        for (lead, pairs) in unneeded {
-            let pairs: Vec<_> =
-                pairs.iter().map(|&(dir, leader_epoch)| Inherited { dir, leader_epoch }).collect();
-            if let Err(error) = self.meta.drop_inherited(&lead, &pairs).await {
-                // It only costs a longer next start.
-                tracing::debug!(partition = %lead.partition, %error, "inherited pairs stay");
-            }
-        }
+        self.partitions.note_unneeded(unneeded);
         self.count_partitions();
+        let inherited = claims.values().flat_map(|claim| &claim.inherits);
+        inherited.map(|pair| pair.dir).collect::<BTreeSet<_>>().len()
     }
 
     fn open_request(&self, claim: &Claim) -> OpenRequest {
@@ -176,11 +195,7 @@ impl Shared {
             leader_epoch: claim.leader_epoch,
             inherits: claim.inherits.iter().map(|pair| (pair.dir, pair.leader_epoch)).collect(),
             root: claim.root.as_ref().map(|node| node.value.clone()),
-            root_handle: Arc::new(MetaRoot::new(
-                self.meta.clone(),
-                claim.lead(self.dir),
-                version,
-            )),
+            root_handle: Arc::new(MetaRoot::new(self.meta.clone(), claim.lead(self.dir), version)),
         }
     }
 
@@ -205,6 +220,19 @@ impl Shared {
         self.metrics.topics.set(i64::try_from(topics).unwrap_or(i64::MAX));
     }
 
+    /// The leadership that the pairs belong to, while it lasts.
+    fn unneeded_of(&self, (id, pairs): Unneeded) -> Option<LeadPairs> {
+        let leader_epoch = match self.partitions.get(id)? {
+            Slot::Open(log) => log.leader_epoch(),
+            Slot::Offline(_) => return None,
+        };
+        // The version is a hint that this call does not use: it reads the record.
+        let lead = Lead { partition: id, dir: self.dir, leader_epoch, version: Version(0) };
+        let pairs = pairs.into_iter();
+        let pairs = pairs.map(|(dir, leader_epoch)| Inherited { dir, leader_epoch });
+        Some((lead, pairs.collect()))
+    }
+
     /// Asks the task to open partitions, and waits. False when the broker stops.
     pub(crate) async fn open_and_wait(&self, ids: Vec<TopicPartitionId>) -> bool {
         let (done, opened) = oneshot::channel();
@@ -218,6 +246,7 @@ impl Shared {
         for slot in self.partitions.remove_topic(topic) {
             if let Slot::Open(log) = slot {
                 log.end("the topic was deleted");
+                self.log.forget(log.id());
             }
         }
         self.forget_topic_config(topic);
@@ -280,15 +309,16 @@ impl Shared {
                     continue;
                 }
             };
-            let mut all_gone = true;
-            for file in &files {
-                all_gone &= self.storage.delete(&file.path).await.is_ok();
+            if let Err(error) = self.log.delete_topic(tombstone.id).await {
+                tracing::debug!(topic = %tombstone.id, %error, "files of a deleted topic stay");
+                continue;
             }
             let age_ms = self.env.clock.wall_ms().saturating_sub(tombstone.deleted_ms);
-            if files.is_empty() && all_gone && age_ms > TOMBSTONE_MS {
-                if let Err(error) = self.meta.remove_tombstone(tombstone.id).await {
-                    tracing::debug!(topic = %tombstone.id, %error, "a tombstone stays");
-                }
+            if files.is_empty()
+                && age_ms > TOMBSTONE_MS
+                && let Err(error) = self.meta.remove_tombstone(tombstone.id).await
+            {
+                tracing::debug!(topic = %tombstone.id, %error, "a tombstone stays");
             }
         }
     }
@@ -335,6 +365,7 @@ impl Shared {
 pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let none = BTreeMap::new();
     let mut next_repair = shared.env.clock.now();
+    let mut repairs = 0u64;
     loop {
         let command = tokio::select! {
             biased;
@@ -342,6 +373,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Comman
             command = commands.recv() => command,
             () = shared.env.clock.sleep_until(next_repair) => {
                 repair(&shared).await;
+                if repairs.is_multiple_of(REPAIRS_PER_SWEEP) {
+                    shared.sweep_tombstones().await;
+                    shared.sweep_directories().await;
+                }
+                repairs += 1;
                 next_repair = shared.env.clock.now() + REPAIR_INTERVAL;
                 continue;
             }
@@ -360,6 +396,56 @@ pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Comman
                 let _ = done.send(shared.delete_topic(topic).await);
             }
             None => return,
+        }
+    }
+}
+
+/// The task that, after a start that had to read many old directories, has what they hold rewritten
+/// into the own one, so that the next start is short and they can go.
+pub(crate) async fn merge_inherited(shared: Arc<Shared>, inherited_dirs: usize) {
+    if inherited_dirs <= INHERITED_DIRS {
+        return;
+    }
+    tracing::info!(inherited_dirs, "rewriting what old broker directories hold");
+    loop {
+        tokio::select! {
+            biased;
+            () = shared.stopping() => return,
+            sorted = shared.log.sort() => match sorted {
+                Ok(()) => return,
+                Err(why) => tracing::debug!(why, "old broker directories are read where they lie"),
+            },
+        }
+        tokio::select! {
+            biased;
+            () = shared.stopping() => return,
+            () = shared.env.clock.sleep(MERGE_PAUSE) => {}
+        }
+    }
+}
+
+/// The task that takes inherited pairs that nothing needs any more out of the ownership records: so the
+/// directories of dead broker epochs can go. Ends when the broker stops.
+pub(crate) async fn drop_inherited(shared: Arc<Shared>) {
+    loop {
+        let pairs = tokio::select! {
+            biased;
+            () = shared.stopping() => return,
+            () = shared.partitions.unneeded_came.notified() => shared.partitions.take_unneeded(),
+            // What was rewritten into this epoch's own directory since.
+            unneeded = shared.log.unneeded() => {
+                let lead = |unneeded: Unneeded| shared.unneeded_of(unneeded);
+                unneeded.into_iter().filter_map(lead).collect()
+            }
+        };
+        for (lead, pairs) in pairs {
+            if shared.is_stopping() {
+                return;
+            }
+            if let Err(error) = shared.meta.drop_inherited(&lead, &pairs).await {
+                // It only costs a longer next start.
+                tracing::debug!(partition = %lead.partition, %error, "inherited pairs stay");
+            }
         }
     }
 }
@@ -386,6 +472,4 @@ async fn repair(shared: &Arc<Shared>) {
             tracing::debug!(%topic, %error, "a topic's deletion goes on later");
         }
     }
-    shared.sweep_tombstones().await;
-    shared.sweep_directories().await;
 }

@@ -47,10 +47,11 @@ pub(crate) fn collision<'a>(name: &str, image: &'a TopicsImage) -> Option<&'a st
     if !name.contains(['.', '_']) {
         return None;
     }
-    let folded = name.replace('.', "_");
-    let collides = |other: &&str| *other != name && other.replace('.', "_") == folded;
+    let fold = |byte: u8| if byte == b'.' { b'_' } else { byte };
+    let same = |other: &str| name.bytes().map(fold).eq(other.bytes().map(fold));
     let live = image.iter().filter(|cached| cached.topic.state == TopicState::Live);
-    live.map(|cached| cached.topic.name.as_str()).filter(|other| other.contains(['.', '_'])).find(collides)
+    live.map(|cached| cached.topic.name.as_str())
+        .find(|other| other.len() == name.len() && *other != name && same(other))
 }
 
 /// How a request names a topic.
@@ -143,9 +144,10 @@ impl Shared {
     pub(crate) async fn finish_deletion(&self, id: TopicId) -> Result<bool, Failure> {
         let (done, outcome) = oneshot::channel();
         let lost = |_| Failure::of(ErrorCode::RequestTimedOut);
-        self.commands.send(Command::Delete(id, done)).await.map_err(|_| {
-            Failure::of(ErrorCode::RequestTimedOut)
-        })?;
+        self.commands
+            .send(Command::Delete(id, done))
+            .await
+            .map_err(|_| Failure::of(ErrorCode::RequestTimedOut))?;
         Ok(outcome.await.map_err(lost)??)
     }
 

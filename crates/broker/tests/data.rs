@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
+use talos_protocol::batch::Compression;
 use talos_protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsTopic};
 use talos_protocol::messages::fetch::FetchPartition;
 use talos_protocol::messages::*;
 use talos_protocol::records::NewRecord;
-use talos_protocol::batch::Compression;
 use talos_protocol::{ErrorCode, Str};
 
 async fn with_topic(partitions: i32) -> (World, Started, Client) {
@@ -142,10 +142,7 @@ async fn refusals_of_whole_produce_requests_are_definite() {
     assert_eq!(first(client.call(9, &in_transaction).await), code(ErrorCode::UnsupportedVersion));
     let zstd = builder(&["a"]).compression(Compression::Zstd).build().unwrap();
     let zstd = produce_request("t", -1, vec![(0, zstd)]);
-    assert_eq!(
-        first(client.call(6, &zstd).await),
-        code(ErrorCode::UnsupportedCompressionType)
-    );
+    assert_eq!(first(client.call(6, &zstd).await), code(ErrorCode::UnsupportedCompressionType));
     assert_eq!(first(client.call(7, &zstd).await), 0);
     started.stop().await;
 }
@@ -235,10 +232,7 @@ async fn r17_f10_deleted_records_are_out_of_range_and_offsets_never_go_back() {
     };
     let answer = client.call(2, &delete(4)).await;
     let part = &answer.topics[0].partitions[0];
-    assert_eq!(
-        (part.error_code, part.low_watermark),
-        (code(ErrorCode::OffsetOutOfRange), -1)
-    );
+    assert_eq!((part.error_code, part.low_watermark), (code(ErrorCode::OffsetOutOfRange), -1));
     let answer = client.call(2, &delete(-1)).await;
     assert_eq!(answer.topics[0].partitions[0].low_watermark, 3);
     for _ in 0..2 {
@@ -325,10 +319,8 @@ async fn j7_t2_retries_get_their_old_offsets_also_after_a_restart() {
     assert_eq!((next.error_code, next.base_offset), (0, 6));
     let other = client.call(4, &request).await;
     assert!(other.producer_id != id && other.producer_id != second.producer_id);
-    let transactional = InitProducerIdRequest {
-        transactional_id: Some(Str::from("x")),
-        ..Default::default()
-    };
+    let transactional =
+        InitProducerIdRequest { transactional_id: Some(Str::from("x")), ..Default::default() };
     let refused = client.call(4, &transactional).await;
     assert_eq!(refused.error_code, code(ErrorCode::UnsupportedVersion));
     started.stop().await;

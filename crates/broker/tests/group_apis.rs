@@ -144,7 +144,8 @@ async fn a_member_joins_syncs_beats_commits_is_described_and_leaves() {
     let answer = client.call(5, &ListGroupsRequest::default()).await;
     assert_eq!((answer.error_code, answer.groups.len()), (0, 1));
     assert_eq!(answer.groups[0].group_state, "Stable");
-    let request = DescribeGroupsRequest { groups: vec!["g".into(), "none".into()], ..Default::default() };
+    let request =
+        DescribeGroupsRequest { groups: vec!["g".into(), "none".into()], ..Default::default() };
     let answer = client.call(5, &request).await;
     assert_eq!(answer.groups[0].members[0].client_host, "/127.0.0.1");
     assert_eq!((answer.groups[1].error_code, &*answer.groups[1].group_state), (0, "Dead"));

@@ -81,7 +81,9 @@ async fn cut_requests_of_every_api_close_only_their_connection() {
 async fn unknown_apis_close_and_an_unknown_api_versions_is_answered_in_version_0() {
     let world = World::new();
     let started = world.start().await;
-    for (key, version) in [(9_999i16, 0i16), (ApiKey::Produce.code(), 2), (ApiKey::EndTxn.code(), 0)] {
+    for (key, version) in
+        [(9_999i16, 0i16), (ApiKey::Produce.code(), 2), (ApiKey::EndTxn.code(), 0)]
+    {
         let mut io = started.pipe();
         let mut body = Vec::new();
         body.extend_from_slice(&key.to_be_bytes());

@@ -71,30 +71,36 @@ async fn create_topics_checks_everything_and_each_topic_alone() {
         partition_index,
         broker_ids: vec![broker],
     };
-    let by_hand = |name: &str, assignments| CreatableTopic {
-        num_partitions: -1,
-        assignments,
-        ..plain(name)
-    };
+    let by_hand =
+        |name: &str, assignments| CreatableTopic { num_partitions: -1, assignments, ..plain(name) };
     let cases = [
         (plain("good"), ErrorCode::None),
         (plain("a b"), ErrorCode::InvalidTopicException),
         (plain("__consumer_offsets"), ErrorCode::InvalidTopicException),
         (CreatableTopic { num_partitions: 0, ..plain("p0") }, ErrorCode::InvalidPartitions),
-        (CreatableTopic { replication_factor: 3, ..plain("r3") }, ErrorCode::InvalidReplicationFactor),
+        (
+            CreatableTopic { replication_factor: 3, ..plain("r3") },
+            ErrorCode::InvalidReplicationFactor,
+        ),
         (CreatableTopic { replication_factor: 1, ..plain("r1") }, ErrorCode::None),
-        (CreatableTopic { configs: vec![config("retention.mss", "1")], ..plain("c") }, ErrorCode::InvalidConfig),
-        (CreatableTopic { configs: vec![config("cleanup.policy", "compact")], ..plain("c") }, ErrorCode::InvalidConfig),
-        (CreatableTopic { assignments: vec![manual(0, 0)], ..plain("m") }, ErrorCode::InvalidRequest),
+        (
+            CreatableTopic { configs: vec![config("retention.mss", "1")], ..plain("c") },
+            ErrorCode::InvalidConfig,
+        ),
+        (
+            CreatableTopic { configs: vec![config("cleanup.policy", "compact")], ..plain("c") },
+            ErrorCode::InvalidConfig,
+        ),
+        (
+            CreatableTopic { assignments: vec![manual(0, 0)], ..plain("m") },
+            ErrorCode::InvalidRequest,
+        ),
         (by_hand("m1", vec![manual(0, 9)]), ErrorCode::InvalidReplicaAssignment),
         (by_hand("m2", vec![manual(1, 0)]), ErrorCode::InvalidReplicaAssignment),
         (by_hand("m3", vec![manual(1, 0), manual(0, 0)]), ErrorCode::None),
     ];
-    let asked = |topics, validate_only| CreateTopicsRequest {
-        topics,
-        validate_only,
-        ..Default::default()
-    };
+    let asked =
+        |topics, validate_only| CreateTopicsRequest { topics, validate_only, ..Default::default() };
     for (topic, expected) in cases {
         let name = topic.name.clone();
         for validate_only in [true, false] {
@@ -167,11 +173,8 @@ async fn c9_create_partitions_answers_each_topic_and_they_serve() {
     let started = world.start().await;
     let mut client = started.connect();
     assert_eq!(client.create_topic("t", 2).await, 0);
-    let asked = |name: &str, count| CreatePartitionsTopic {
-        name: text(name),
-        count,
-        assignments: None,
-    };
+    let asked =
+        |name: &str, count| CreatePartitionsTopic { name: text(name), count, assignments: None };
     let topics = vec![asked("t", 5), asked("missing", 2)];
     let request = CreatePartitionsRequest { topics, timeout_ms: 30_000, ..Default::default() };
     let answer = client.call(3, &request).await;
@@ -228,7 +231,10 @@ async fn c6_c11_configs_are_altered_step_by_step_and_described_with_their_source
         (&[(throttled, 3, Some("a"))], ErrorCode::None),
         (&[("retention.ms", 2, Some("1"))], ErrorCode::InvalidConfig),
         (&[("cleanup.policy", 2, Some("compact"))], ErrorCode::InvalidConfig),
-        (&[("retention.bytes", 0, Some("5")), ("nonsense", 0, Some("1"))], ErrorCode::InvalidConfig),
+        (
+            &[("retention.bytes", 0, Some("5")), ("nonsense", 0, Some("1"))],
+            ErrorCode::InvalidConfig,
+        ),
         (&[("retention.ms", 9, Some("1"))], ErrorCode::InvalidRequest),
     ] {
         let answer = client.call(1, &alter(changes)).await;
@@ -242,7 +248,10 @@ async fn c6_c11_configs_are_altered_step_by_step_and_described_with_their_source
     assert_eq!(entry("retention.ms").synonyms.len(), 2);
     assert_eq!(value(throttled), "b,c");
     // Nothing of a refused change is applied.
-    assert_eq!((value("retention.bytes").as_str(), entry("retention.bytes").config_source), ("-1", 5));
+    assert_eq!(
+        (value("retention.bytes").as_str(), entry("retention.bytes").config_source),
+        ("-1", 5)
+    );
     assert!(entries.iter().all(|entry| entry.documentation.is_some() && entry.config_type > 0));
     client.call(1, &alter(&[("retention.ms", 1, None)])).await;
     let answer = client.call(4, &describe(TOPIC, "t", Some(&["retention.ms", "missing"]))).await;

@@ -25,6 +25,12 @@ impl Epochs {
         }
     }
 
+    /// The epochs that accepted records below `end_offset` (exclusive).
+    pub fn below(&self, end_offset: i64) -> Self {
+        let starts = self.starts.iter().filter(|(_, start)| *start < end_offset).copied();
+        Self { starts: starts.collect() }
+    }
+
     /// The newest epoch that accepted a record.
     pub fn newest(&self) -> Option<LeaderEpoch> {
         self.starts.last().map(|(epoch, _)| *epoch)

@@ -2,7 +2,6 @@
 
 use std::sync::Weak;
 
-use talos_common::LeaderEpoch;
 use talos_storage::FilePath;
 
 use crate::format::JournalId;
@@ -12,14 +11,18 @@ use crate::tail_cache::Piece;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A journal, of this broker epoch or of one that is inherited.
-    Journal(JournalId),
+    Journal {
+        /// Which.
+        id: JournalId,
+        /// What its frames' checksums are XORed with.
+        mask: u32,
+    },
 }
 
 impl Place {
     pub(crate) fn path(&self) -> FilePath {
-        match self {
-            Self::Journal(id) => id.path(),
-        }
+        let Self::Journal { id, .. } = self;
+        id.path()
     }
 }
 
@@ -32,8 +35,6 @@ pub(crate) struct Extent {
     pub(crate) last_offset: i64,
     /// Largest timestamp in it, in milliseconds.
     pub(crate) max_timestamp: i64,
-    /// The leader epoch that accepted it, as its header says.
-    pub(crate) epoch: LeaderEpoch,
     /// Bytes of the record batch.
     pub(crate) length: u32,
     /// Where in the file the record batch starts.

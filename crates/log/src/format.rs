@@ -166,8 +166,8 @@ pub enum Frame {
         partition: TopicPartitionId,
         /// What the root covers (exclusive).
         end_offset: i64,
-        /// The root's version.
-        root_version: i32,
+        /// Of the root.
+        root_generation: u64,
     },
     /// All partitions that this lane wrote since `since`, with their ends (E-J7, E-H12).
     Index {
@@ -328,10 +328,10 @@ pub fn put_frame(out: &mut BytesMut, frame: &Frame) {
             out.put_i32_le(leader_epoch.0);
             out.put_i64_le(*epoch_start);
         }
-        Frame::Published { partition, end_offset, root_version } => {
+        Frame::Published { partition, end_offset, root_generation } => {
             put_partition(out, *partition);
             out.put_i64_le(*end_offset);
-            out.put_i32_le(*root_version);
+            out.put_u64_le(*root_generation);
         }
         Frame::Index { since, entries } => {
             put_position(out, *since);
@@ -441,11 +441,11 @@ fn parse_body(kind: u8, version: u8, mut body: Bytes) -> Result<Frame, FrameErro
             }
         }
         kind::PUBLISHED => {
-            need(&body, PARTITION_BYTES + 12)?;
+            need(&body, PARTITION_BYTES + 16)?;
             Frame::Published {
                 partition: get_partition(&mut body),
                 end_offset: body.get_i64_le(),
-                root_version: body.get_i32_le(),
+                root_generation: body.get_u64_le(),
             }
         }
         kind::INDEX => {

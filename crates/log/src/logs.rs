@@ -8,17 +8,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicPartitionId};
-use talos_storage::{Error as StorageError, ErrorKind, Storage};
+use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicId, TopicPartitionId};
+use talos_storage::{Error as StorageError, ErrorKind, FilePath, Prefix, Storage};
 use tokio::sync::{oneshot, watch};
 
+use crate::epochs::Epochs;
 use crate::format::{BatchMeta, Frame, LanePosition};
 use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal};
 use crate::metrics::LogMetrics;
 use crate::partition::{OpenedLog, PartitionLog};
-use crate::recover::{self, Recovered};
-use crate::root::{Root, RootHandle};
+use crate::producers::Producers;
+use crate::recover::{self, KnownHead, Recovered};
+use crate::registry::{Registry, Unneeded};
+use crate::root::{Head, Root, RootHandle};
+use crate::run::Run;
+use crate::runs::{self, RunFileError, RunKind};
 use crate::scan::{self, DirScan, ScanError, ScannedBatch};
+use crate::sorter::{Sorter, SorterParts};
 use crate::tail_cache::TailCache;
 
 /// The lane that all partitions use.
@@ -29,6 +35,10 @@ const FILE_RESERVE_BYTES: u64 = 2 << 20;
 /// Limits of one broker's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
+    /// Closed raw journals are sorted once they have this many bytes.
+    pub sort_bytes: u64,
+    /// Bytes of a partition that are worth a segment, and of one segment.
+    pub segment_bytes: u64,
     /// Bytes of batches that are accepted and not yet durable; at least one batch passes always.
     pub lane_bytes: usize,
     /// Bytes of flushed buffers kept in memory for reading.
@@ -37,7 +47,12 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { lane_bytes: 32 << 20, tail_cache_bytes: 256 << 20 }
+        Self {
+            sort_bytes: 1 << 30,
+            segment_bytes: 64 << 20,
+            lane_bytes: 32 << 20,
+            tail_cache_bytes: 256 << 20,
+        }
     }
 }
 
@@ -101,6 +116,7 @@ pub struct BrokerLog {
     cluster: [u8; 16],
     dir: BrokerDir,
     lane: Lane,
+    registry: Registry,
     end: watch::Receiver<Option<LaneEnd>>,
 }
 
@@ -133,14 +149,29 @@ impl BrokerLog {
             lane: lane.clone(),
             cache: TailCache::new(options.tail_cache_bytes),
             metrics,
+            current_file: watch::Sender::new(0),
         };
+        let registry = Registry::default();
+        let sorter = Sorter::new(SorterParts {
+            env: env.clone(),
+            storage: Arc::clone(&storage),
+            cluster,
+            dir,
+            lane_id: LANE,
+            lane: lane.clone(),
+            registry: registry.clone(),
+            current_file: parts.current_file.subscribe(),
+            sort_bytes: options.sort_bytes,
+            segment_bytes: options.segment_bytes,
+        });
         let flusher = Flusher::create(parts).await?;
         let (sender, end) = watch::channel(None);
         env.tasks.spawn("flusher", async move {
             let end = flusher.run().await;
             sender.send_replace(Some(end));
         });
-        Ok(Self { env, storage, cluster, dir, lane, end })
+        env.tasks.spawn("sorter", sorter.run());
+        Ok(Self { env, storage, cluster, dir, lane, registry, end })
     }
 
     /// The directory of this epoch.
@@ -239,6 +270,43 @@ impl BrokerLog {
         own
     }
 
+    /// Forgets a partition that was closed: its records are not sorted any more.
+    pub fn forget(&self, id: TopicPartitionId) {
+        self.registry.remove(id);
+    }
+
+    /// Waits until partitions no longer need some of their inherited pairs, and gives these: they may
+    /// leave the ownership records, and a directory that no record names may be deleted. Cancel safe.
+    pub async fn unneeded(&self) -> Vec<Unneeded> {
+        self.registry.unneeded().await
+    }
+
+    /// Sorts what is closed now, whatever its size. What an open partition inherits is put into this
+    /// epoch's own directory.
+    ///
+    /// # Errors
+    /// What failed, for people: the next pass tries again.
+    pub async fn sort(&self) -> Result<(), String> {
+        let outcome = self.registry.ask_to_sort().await;
+        outcome.unwrap_or_else(|_| Err("the broker is stopping".into()))
+    }
+
+    /// Deletes the segments of a topic that is gone for good.
+    ///
+    /// # Errors
+    /// Those of the store; calling again goes on.
+    pub async fn delete_topic(&self, topic: TopicId) -> Result<(), StorageError> {
+        let mut after = None;
+        loop {
+            let page = self.storage.list(Prefix::Topic(topic), after).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.path.clone());
+            for file in &page {
+                self.storage.delete(&file.path).await?;
+            }
+        }
+    }
+
     async fn seal_and_scan(
         &self,
         dir: BrokerDir,
@@ -264,25 +332,61 @@ impl BrokerLog {
             })?,
             None => Root::default(),
         };
-        let recovered = recover::recover(id, root, &inherits, scans)
+        let head = match root.head {
+            Some(head) => Some(self.read_head(id, &root, head).await?),
+            None => None,
+        };
+        let recovered = recover::recover(id, root, head, &inherits, scans)
             .map_err(|lost| corrupt(lost.file, lost.position, lost.what))?;
-        let Recovered { root, extents, rewrite, end_offset, epochs, producers, unneeded } =
+        let Recovered { root, runs, extents, rewrite, end_offset, epochs, producers, unneeded } =
             recovered;
         let durable_end = rewrite.first().map_or(end_offset, |batch| batch.base_offset);
         let opened = OpenedLog {
             id,
             leader_epoch,
             root,
+            runs,
             extents,
             durable_end,
             end_offset,
             epochs,
             producers,
+            inherits: inherits.into_iter().filter(|pair| !unneeded.contains(pair)).collect(),
         };
         let (storage, clock) = (Arc::clone(&self.storage), self.env.clock.clone());
         let log = PartitionLog::new(opened, self.lane.clone(), storage, clock, root_handle);
+        // Known to the sorter before anything of it is in a journal: a closed file whose records are
+        // not all in a sorted one must not go.
+        self.registry.insert(&log);
         let rewritten = self.write_again(&log, end_offset, rewrite).await?;
         Ok(Opening { opened: Opened { log, unneeded }, rewritten })
+    }
+
+    /// Reads the head's footer and the manifest in it. What the root reaches and is missing is
+    /// corruption.
+    async fn read_head(
+        &self,
+        id: TopicPartitionId,
+        root: &Root,
+        head: Head,
+    ) -> Result<KnownHead, OpenError> {
+        let Head { base_offset, leader_epoch, attempt, file_bytes } = head;
+        let file = FilePath::Segment { partition: id, base_offset, leader_epoch, attempt };
+        let kind = RunKind::Segment;
+        let index = runs::read_index(&self.storage, &file, file_bytes, kind, self.cluster).await;
+        let index = index.map_err(|error| match error {
+            RunFileError::Storage(error) => OpenError::Unavailable { id, why: error.to_string() },
+            RunFileError::Corrupt { file, position, what } => {
+                OpenError::Corrupt { id, file: file.to_string(), position, what }
+            }
+        })?;
+        let live = index.manifest.iter().filter(|segment| segment.end_offset > root.log_start);
+        let segments = live.map(|segment| Run::segment(id, *segment, self.cluster)).collect();
+        let (epochs, producers) = match index.runs.into_iter().next() {
+            Some(run) => (run.epochs, run.producers),
+            None => (Epochs::default(), Producers::new()),
+        };
+        Ok(KnownHead { segments, epochs, producers })
     }
 
     async fn read_again(

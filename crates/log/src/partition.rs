@@ -14,19 +14,21 @@
 //! late completion of the former can not touch it (E-W13).
 
 mod read;
+pub(crate) mod tiers;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use talos_common::{ByteLease, Clock, LeaderEpoch, TopicPartitionId};
-use talos_storage::Storage;
+use talos_common::{BrokerDir, ByteLease, Clock, LeaderEpoch, TopicPartitionId};
+use talos_storage::{FilePath, Storage};
 
 use crate::epochs::Epochs;
 use crate::extent::Extent;
 use crate::format::BatchMeta;
 use crate::lane::{BatchFrame, Lane, Refusal};
 use crate::producers::{Producers, Verdict};
-use crate::root::{Root, RootError, RootHandle};
+use crate::root::{Root, RootHandle};
+use crate::run::Run;
 use crate::validate::ValidBatch;
 use crate::waiters::{Durable, FetchWaiter, Waiters};
 
@@ -46,6 +48,10 @@ pub struct PartitionLog {
     /// The root as last swapped. Held while a swap runs, so that swaps are one after the other.
     root: tokio::sync::Mutex<Root>,
     root_handle: Arc<dyn RootHandle>,
+    /// Segments that the root does not reach any more; their files go later.
+    dead_segments: Mutex<Vec<FilePath>>,
+    /// Former leaderships in whose directories this log may still have records.
+    inherits: Mutex<Vec<(BrokerDir, LeaderEpoch)>>,
 }
 
 #[derive(Debug)]
@@ -55,9 +61,13 @@ struct State {
     log_start: i64,
     high_watermark: i64,
     log_end: i64,
-    /// Durable batches in offset order, gap-free, from the log start to the watermark.
+    /// Segments and runs of sorted journals in offset order, gap-free, from the log start on.
+    runs: VecDeque<Arc<Run>>,
+    /// Durable batches in raw journals, gap-free, from the end of the runs to the watermark.
     extents: VecDeque<Extent>,
     size_bytes: u64,
+    /// Rises whenever places are exchanged or dropped: what was planned before may be gone.
+    moves: u64,
     epochs: Epochs,
     producers: Producers,
     waiters: Waiters,
@@ -138,6 +148,7 @@ pub(crate) struct OpenedLog {
     pub(crate) id: TopicPartitionId,
     pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) root: Root,
+    pub(crate) runs: VecDeque<Arc<Run>>,
     pub(crate) extents: VecDeque<Extent>,
     /// Everything below is durable (exclusive).
     pub(crate) durable_end: i64,
@@ -145,6 +156,7 @@ pub(crate) struct OpenedLog {
     pub(crate) end_offset: i64,
     pub(crate) epochs: Epochs,
     pub(crate) producers: Producers,
+    pub(crate) inherits: Vec<(BrokerDir, LeaderEpoch)>,
 }
 
 impl PartitionLog {
@@ -155,16 +167,20 @@ impl PartitionLog {
         clock: Clock,
         root_handle: Arc<dyn RootHandle>,
     ) -> Arc<Self> {
-        let OpenedLog { id, leader_epoch, root, extents, durable_end, .. } = opened;
+        let OpenedLog { id, leader_epoch, root, runs, extents, durable_end, .. } = opened;
         let (end_offset, epochs, producers) = (opened.end_offset, opened.epochs, opened.producers);
-        let size_bytes = extents.iter().map(|extent| u64::from(extent.length)).sum();
+        let inherits = opened.inherits;
+        let raw_bytes: u64 = extents.iter().map(|extent| u64::from(extent.length)).sum();
+        let size_bytes = raw_bytes + runs.iter().map(|run| run.bytes).sum::<u64>();
         let state = State {
             ended: None,
             log_start: root.log_start,
             high_watermark: durable_end,
             log_end: end_offset,
+            runs,
             extents,
             size_bytes,
+            moves: 0,
             epochs,
             producers,
             waiters: Waiters::default(),
@@ -179,6 +195,8 @@ impl PartitionLog {
             state: Mutex::new(state),
             root: tokio::sync::Mutex::new(root),
             root_handle,
+            dead_segments: Mutex::default(),
+            inherits: Mutex::new(inherits),
         })
     }
 
@@ -332,55 +350,6 @@ impl PartitionLog {
     /// A copy of the producer state, for people and tests.
     pub fn producers(&self) -> Producers {
         self.state().producers.clone()
-    }
-
-    /// Moves the log start to `offset`, durably, through the root. Moving it back or to where it is
-    /// changes nothing; beyond the high watermark is refused. Gives the log start afterwards.
-    ///
-    /// # Errors
-    /// [`RootError`]; `OutOfRange` when `offset` lies above the high watermark.
-    pub async fn advance_log_start(&self, offset: i64) -> Result<i64, RootError> {
-        let mut root = self.root.lock().await;
-        let Offsets { log_start, high_watermark, .. } = self.offsets();
-        if offset > high_watermark {
-            return Err(RootError::OutOfRange { offset, high_watermark });
-        }
-        if offset <= log_start {
-            return Ok(log_start);
-        }
-        let epoch = self.newest_epoch();
-        let next = Root { log_start: offset, ..root.covering(offset, epoch) };
-        self.root_handle.swap(next.encode()).await?;
-        *root = next;
-        let mut state = self.state();
-        state.log_start = offset;
-        while state.extents.front().is_some_and(|extent| !extent.reaches(offset)) {
-            if let Some(extent) = state.extents.pop_front() {
-                state.size_bytes -= u64::from(extent.length);
-            }
-        }
-        state.epochs.trim(offset);
-        Ok(offset)
-    }
-
-    /// The offset up to which records may be deleted by retention: everything older than
-    /// `before_ms` (by the batches' largest timestamps), and the oldest batches beyond
-    /// `limit_bytes`. The newest batch's records go too when all of them are too old.
-    pub fn retention_offset(&self, before_ms: Option<i64>, limit_bytes: Option<u64>) -> i64 {
-        let state = self.state();
-        let mut kept_bytes = state.size_bytes;
-        let mut offset = state.log_start;
-        for extent in &state.extents {
-            let too_old = before_ms.is_some_and(|before| extent.max_timestamp < before);
-            let length = u64::from(extent.length);
-            let too_much = limit_bytes.is_some_and(|limit| kept_bytes - length >= limit);
-            if !too_old && !too_much {
-                break;
-            }
-            kept_bytes -= length;
-            offset = extent.last_offset + 1;
-        }
-        offset
     }
 }
 

@@ -105,6 +105,27 @@ fn next_sequence(last: i32) -> i32 {
 }
 
 impl Producers {
+    /// Nobody.
+    pub const fn new() -> Self {
+        Self { entries: BTreeMap::new(), by_append_time: BTreeSet::new() }
+    }
+
+    /// Takes over what `newer`, a state further up the same log, knows better.
+    pub fn merge(&mut self, newer: &Self) {
+        for (id, entry) in &newer.entries {
+            let end = |entry: &ProducerEntry| entry.batches.back().map(|batch| batch.last_offset);
+            let known = self.entries.get(id);
+            if known.is_some_and(|known| end(known) > end(entry)) {
+                continue;
+            }
+            if let Some(known) = known {
+                self.by_append_time.remove(&(known.append_time_ms, *id));
+            }
+            self.by_append_time.insert((entry.append_time_ms, *id));
+            self.entries.insert(*id, entry.clone());
+        }
+    }
+
     /// How many are known.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -200,6 +221,21 @@ impl Producers {
             }
         }
         forgotten
+    }
+
+    /// What is known of batches that end before `end_offset` (exclusive): the state of a log that ends
+    /// there, but for batches that newer ones pushed out, which no client retries any more.
+    pub fn below(&self, end_offset: i64) -> Self {
+        let mut below = Self::default();
+        for (id, entry) in &self.entries {
+            let mut entry = entry.clone();
+            entry.batches.retain(|batch| batch.last_offset < end_offset);
+            if !entry.batches.is_empty() {
+                below.by_append_time.insert((entry.append_time_ms, *id));
+                below.entries.insert(*id, entry);
+            }
+        }
+        below
     }
 
     /// The state as bytes, for run ends and footers: version, count, then one entry per producer.

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use talos_common::{BrokerDir, LeaderEpoch, TopicPartitionId};
 
@@ -15,13 +15,16 @@ use crate::epochs::Epochs;
 use crate::extent::{Extent, Place};
 use crate::producers::Producers;
 use crate::root::Root;
+use crate::run::Run;
 use crate::scan::{DirScan, ScannedBatch};
 
 /// A recovered log.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) root: Root,
-    /// Durable batches, gap-free.
+    /// The live segments that the root reaches, and the runs that go on from them, gap-free.
+    pub(crate) runs: VecDeque<Arc<Run>>,
+    /// Durable batches that go on from the runs, gap-free.
     pub(crate) extents: VecDeque<Extent>,
     /// Batches that follow the extents gap-free but may not be on stable storage: to be written
     /// again before they become visible.
@@ -43,10 +46,20 @@ pub(crate) struct Lost {
     pub(crate) what: String,
 }
 
-/// Recovers `partition` from its root and what `scans` found of the `inherits` pairs, oldest first.
+/// The head that a root names, and the live segments of its manifest.
+#[derive(Debug)]
+pub(crate) struct KnownHead {
+    pub(crate) segments: Vec<Arc<Run>>,
+    pub(crate) epochs: Epochs,
+    pub(crate) producers: Producers,
+}
+
+/// Recovers `partition` from its root, the head that the root names, and what `scans` found of the
+/// `inherits` pairs, oldest first.
 pub(crate) fn recover(
     partition: TopicPartitionId,
     root: Root,
+    head: Option<KnownHead>,
     inherits: &[(BrokerDir, LeaderEpoch)],
     scans: &BTreeMap<BrokerDir, DirScan>,
 ) -> Result<Recovered, Lost> {
@@ -56,18 +69,23 @@ pub(crate) fn recover(
             starts.insert(*epoch, *start);
         }
     }
+    let head = head.unwrap_or_else(|| {
+        let mut epochs = Epochs::default();
+        if let Some(epoch) = root.end_epoch {
+            epochs.note(epoch, root.log_start);
+        }
+        KnownHead { segments: Vec::new(), epochs, producers: Producers::default() }
+    });
     let mut log = Recovered {
         root,
+        runs: head.segments.into(),
         extents: VecDeque::new(),
         rewrite: Vec::new(),
         end_offset: root.end_offset,
-        epochs: Epochs::default(),
-        producers: Producers::default(),
+        epochs: head.epochs,
+        producers: head.producers,
         unneeded: Vec::new(),
     };
-    if let Some(epoch) = root.end_epoch {
-        log.epochs.note(epoch, root.log_start);
-    }
     for (dir, epoch) in inherits {
         let Some(scan) = scans.get(dir) else {
             return Err(Lost {
@@ -78,7 +96,19 @@ pub(crate) fn recover(
         };
         let limit =
             starts.range((Bound::Excluded(*epoch), Bound::Unbounded)).map(|(_, s)| *s).min();
-        let before = log.extents.len() + log.rewrite.len();
+        if scan.published.get(&partition).is_some_and(|newest| *newest > root.generation) {
+            return Err(Lost {
+                file: "the partition's root record".into(),
+                position: 0,
+                what: format!(
+                    "generation {} is older than one that was published",
+                    root.generation
+                ),
+            });
+        }
+        let before = log.runs.len() + log.extents.len() + log.rewrite.len();
+        let runs = scan.runs.get(&(partition, *epoch));
+        log.take_runs(runs, limit.unwrap_or(i64::MAX))?;
         let batches = scan.batches.get(&(partition, *epoch));
         log.take_pair(batches, limit.unwrap_or(i64::MAX))?;
         // Deleted records still say what their producers sent (E-J2).
@@ -90,7 +120,8 @@ pub(crate) fn recover(
                 what: damage.what.clone(),
             });
         }
-        if log.extents.len() + log.rewrite.len() == before && !has_stamps {
+        let has_stamps = has_stamps || runs.into_iter().flatten().any(|run| has_producers(run));
+        if log.runs.len() + log.extents.len() + log.rewrite.len() == before && !has_stamps {
             log.unneeded.push((*dir, *epoch));
         }
     }
@@ -99,6 +130,47 @@ pub(crate) fn recover(
 }
 
 impl Recovered {
+    /// Runs that go on from what is known. A run is durable as a whole.
+    fn take_runs(&mut self, runs: Option<&Vec<Arc<Run>>>, limit: i64) -> Result<(), Lost> {
+        let mut sorted: Vec<&Arc<Run>> = runs.into_iter().flatten().collect();
+        sorted.sort_by_key(|run| run.base_offset);
+        for run in sorted {
+            let lost = |what: String| Lost { file: run.file.to_string(), position: 0, what };
+            if run.end_offset <= self.end_offset {
+                // Deleted or published since; what its producers sent is still known from it (E-J2).
+                self.producers.merge(run_producers(run));
+                continue;
+            }
+            if run.base_offset > self.end_offset {
+                let known = self.end_offset;
+                return Err(lost(format!("offset {} follows {known}", run.base_offset)));
+            }
+            if run.end_offset > limit {
+                return Err(lost("it overlaps records of a newer leader epoch".into()));
+            }
+            // It was written from the raw batches of this and former leaders: they are replaced.
+            self.extents.retain(|extent| extent.base_offset < run.base_offset);
+            self.rewrite.retain(|batch| batch.base_offset < run.base_offset);
+            while self
+                .runs
+                .back()
+                .is_some_and(|old| old.segment.is_none() && old.base_offset >= run.base_offset)
+            {
+                self.runs.pop_back();
+            }
+            if !self.extents.is_empty() || !self.rewrite.is_empty() {
+                return Err(lost("raw batches lie before a run".into()));
+            }
+            if let Some(entry) = run.known() {
+                entry.epochs.starts().iter().for_each(|(epoch, at)| self.epochs.note(*epoch, *at));
+                self.producers.merge(&entry.producers);
+            }
+            self.end_offset = run.end_offset;
+            self.runs.push_back(Arc::clone(run));
+        }
+        Ok(())
+    }
+
     fn take_pair(&mut self, batches: Option<&Vec<ScannedBatch>>, limit: i64) -> Result<(), Lost> {
         let mut sorted: Vec<&ScannedBatch> = batches.into_iter().flatten().collect();
         // A resent batch stands in several files with one content. The copy that is stated durable
@@ -112,8 +184,10 @@ impl Recovered {
                 self.remember(batch);
                 continue;
             }
+            // Only where the known part ends in the middle: at the root's end, after DeleteRecords.
             let straddles = batch.base_offset < self.end_offset;
-            let at_root = self.extents.is_empty() && self.rewrite.is_empty();
+            let at_root =
+                self.runs.is_empty() && self.extents.is_empty() && self.rewrite.is_empty();
             if batch.base_offset > self.end_offset || (straddles && !at_root) {
                 if batch.above_durable {
                     // A ghost: nobody was told about it.
@@ -174,15 +248,23 @@ impl Recovered {
     }
 }
 
+fn run_producers(run: &Run) -> &Producers {
+    static NONE: Producers = Producers::new();
+    run.known().map_or(&NONE, |entry| &entry.producers)
+}
+
+fn has_producers(run: &Run) -> bool {
+    !run_producers(run).is_empty()
+}
+
 fn extent(batch: &ScannedBatch) -> Extent {
     Extent {
         base_offset: batch.base_offset,
         last_offset: batch.last_offset,
         max_timestamp: batch.max_timestamp,
-        epoch: batch.accepted_epoch,
         length: batch.length,
         position: batch.position,
-        place: Place::Journal(batch.file),
+        place: Place::Journal { id: batch.file, mask: batch.mask },
         piece: Weak::new(),
     }
 }

@@ -22,6 +22,8 @@ pub struct Root {
     pub end_epoch: Option<LeaderEpoch>,
     /// The newest segment, whose footer names all live ones.
     pub head: Option<Head>,
+    /// Rises by one with every swap: tells an older root from a newer one (E-J14).
+    pub generation: u64,
 }
 
 /// The name of the newest segment, as [`talos_storage::FilePath::Segment`] has it.
@@ -33,6 +35,8 @@ pub struct Head {
     pub leader_epoch: LeaderEpoch,
     /// Which attempt.
     pub attempt: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
 }
 
 /// Why a root could not be read or swapped.
@@ -81,20 +85,22 @@ impl Root {
         }
     }
 
-    /// The record: version, log start, end offset, end epoch (-1: none), head (1 and its name, or 0),
-    /// CRC-32C of all that; little-endian.
+    /// The record: version, log start, end offset, end epoch (-1: none), generation, head (1 and its
+    /// name and length, or 0), CRC-32C of all that; little-endian.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(48);
         out.put_u8(ROOT_VERSION);
         out.put_i64_le(self.log_start);
         out.put_i64_le(self.end_offset);
         out.put_i32_le(self.end_epoch.map_or(-1, |epoch| epoch.0));
+        out.put_u64_le(self.generation);
         match &self.head {
             Some(head) => {
                 out.put_u8(1);
                 out.put_i64_le(head.base_offset);
                 out.put_i32_le(head.leader_epoch.0);
                 out.put_u64_le(head.attempt);
+                out.put_u64_le(head.file_bytes);
             }
             None => out.put_u8(0),
         }
@@ -128,16 +134,18 @@ fn decode_body(body: &mut &[u8]) -> Option<Root> {
     let end_offset = body.try_get_i64_le().ok()?;
     let end_epoch = body.try_get_i32_le().ok()?;
     let end_epoch = (end_epoch >= 0).then_some(LeaderEpoch(end_epoch));
+    let generation = body.try_get_u64_le().ok()?;
     let head = match body.try_get_u8().ok()? {
         0 => None,
         1 => Some(Head {
             base_offset: body.try_get_i64_le().ok()?,
             leader_epoch: LeaderEpoch(body.try_get_i32_le().ok()?),
             attempt: body.try_get_u64_le().ok()?,
+            file_bytes: body.try_get_u64_le().ok()?,
         }),
         _ => return None,
     };
-    Some(Root { log_start, end_offset, end_epoch, head })
+    Some(Root { log_start, end_offset, end_epoch, head, generation })
 }
 
 #[cfg(test)]
@@ -146,9 +154,11 @@ mod tests {
 
     #[test]
     fn a_root_round_trips_and_any_flipped_bit_or_cut_is_corruption() {
-        let head = Head { base_offset: 5, leader_epoch: LeaderEpoch(2), attempt: 9 };
+        let head =
+            Head { base_offset: 5, leader_epoch: LeaderEpoch(2), attempt: 9, file_bytes: 77 };
         let end_epoch = Some(LeaderEpoch(3));
-        let root = Root { log_start: 7, end_offset: 11, end_epoch, head: Some(head) };
+        let root =
+            Root { log_start: 7, end_offset: 11, end_epoch, head: Some(head), generation: 3 };
         let bytes = root.encode();
         assert_eq!(Root::decode(&bytes), Ok(root));
         for bit in 0..bytes.len() * 8 {

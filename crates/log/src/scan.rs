@@ -20,6 +20,8 @@ use crate::format::{
     BATCH_PREFIX_BYTES, BatchMeta, Frame, FrameError, IndexEntry, JournalId, LanePosition,
 };
 use crate::producers::ProducerStamp;
+use crate::run::Run;
+use crate::runs::{self, RunFileError, RunKind};
 use cursor::Cursor;
 
 /// The smallest frame that holds a batch: damage below this size can not have lost one.
@@ -39,6 +41,8 @@ pub(crate) struct ScannedBatch {
     pub(crate) accepted_epoch: LeaderEpoch,
     pub(crate) stamp: Option<ProducerStamp>,
     pub(crate) file: JournalId,
+    /// What the file's checksums are XORed with.
+    pub(crate) mask: u32,
     /// Where the record batch starts in the file.
     pub(crate) position: u64,
     /// Bytes of the record batch.
@@ -76,8 +80,12 @@ pub(crate) struct DirScan {
     pub(crate) batches: BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<ScannedBatch>>,
     /// Where leader epochs' own records start, as open frames and batch frames state it.
     pub(crate) epoch_starts: BTreeMap<(TopicPartitionId, LeaderEpoch), i64>,
-    /// The newest root version that a frame says was published (E-J14).
-    pub(crate) published: BTreeMap<TopicPartitionId, (i64, i32)>,
+    /// The newest root generation that a frame says was published (E-J14).
+    pub(crate) published: BTreeMap<TopicPartitionId, u64>,
+    /// Live sorted journals, as the last catalog frame names them.
+    pub(crate) catalog: Vec<u64>,
+    /// Their runs, by partition and leader epoch.
+    pub(crate) runs: BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<Arc<Run>>>,
     lanes: Vec<LaneScan>,
 }
 
@@ -139,10 +147,51 @@ pub(crate) async fn scan(
             lane_scan: LaneScan::default(),
             next_named: None,
             headed: BTreeSet::new(),
+            replaced_below: 0,
         };
         reader.read(&files, &mut scan).await?;
     }
+    read_sorted(storage, cluster, dir, files, &mut scan).await?;
     Ok(scan)
+}
+
+/// Reads the indexes of the sorted journals that the catalog names. What is named exists: a missing or
+/// unreadable one concerns every partition of the directory.
+async fn read_sorted(
+    storage: &Arc<dyn Storage>,
+    cluster: [u8; 16],
+    dir: BrokerDir,
+    files: &[FileInfo],
+    scan: &mut DirScan,
+) -> Result<(), ScanError> {
+    for number in scan.catalog.clone() {
+        let file = FilePath::Sorted { dir, number };
+        let len = files.iter().find(|info| info.path == file).map_or(0, |info| info.len);
+        let index = runs::read_index(storage, &file, len, RunKind::Sorted, cluster).await;
+        let index = index.map_err(|error| match error {
+            RunFileError::Storage(error) => ScanError::Storage(error),
+            RunFileError::Corrupt { file, position, what } => {
+                ScanError::Corrupt { file, position, what }
+            }
+        })?;
+        for entry in index.runs {
+            let pair = (entry.partition, entry.leader_epoch);
+            scan.runs.entry(pair).or_default().push(Run::sorted(file.clone(), entry));
+        }
+    }
+    Ok(())
+}
+
+/// Where a frame was found.
+#[derive(Clone, Copy)]
+struct Found {
+    id: JournalId,
+    /// Of the file.
+    len: u64,
+    at: u64,
+    /// Exclusive.
+    end: u64,
+    mask: u32,
 }
 
 struct LaneReader<'a> {
@@ -162,6 +211,8 @@ struct LaneReader<'a> {
     next_named: Option<u64>,
     /// Files whose header could be read.
     headed: BTreeSet<u64>,
+    /// Files below this number are replaced by sorted journals: gone, or about to be.
+    replaced_below: u64,
 }
 
 impl LaneReader<'_> {
@@ -179,6 +230,9 @@ impl LaneReader<'_> {
         self.judge();
         for mut batch in std::mem::take(&mut self.batches) {
             let end = batch.end();
+            if end.file < self.replaced_below {
+                continue;
+            }
             batch.above_durable = end.position > self.limit(end.file);
             let pair = (batch.meta.partition, batch.meta.leader_epoch);
             let last = self.lane_scan.last_batch.entry(pair).or_default();
@@ -221,7 +275,10 @@ impl LaneReader<'_> {
                     self.next_named = Some(next_file);
                     return Ok(());
                 }
-                Ok(frame) => self.take(id, len, (at, cursor.position()), frame, scan)?,
+                Ok(frame) => {
+                    let at = Found { id, len, at, end: cursor.position(), mask: cursor.mask() };
+                    self.take(at, frame, scan)?;
+                }
                 Err(FrameError::Unknown { kind, version }) => {
                     let what = format!(
                         "frame kind {kind} version {version} was written by a newer version of Talos"
@@ -245,14 +302,8 @@ impl LaneReader<'_> {
         self.holes.push(Damage { file, position, what, from, to });
     }
 
-    fn take(
-        &mut self,
-        id: JournalId,
-        len: u64,
-        (at, end): (u64, u64),
-        frame: Frame,
-        scan: &mut DirScan,
-    ) -> Result<(), ScanError> {
+    fn take(&mut self, found: Found, frame: Frame, scan: &mut DirScan) -> Result<(), ScanError> {
+        let Found { id, len, at, .. } = found;
         let corrupt = |what: String| ScanError::Corrupt { file: id.path(), position: at, what };
         match frame {
             Frame::Header(header) => {
@@ -280,23 +331,23 @@ impl LaneReader<'_> {
             Frame::Flush(flush) => self.stated = self.stated.max(flush.durable_to),
             Frame::Batch(meta, bytes) => {
                 let header = BatchHeader::parse(&bytes).map_err(|e| corrupt(e.to_string()))?;
-                self.take_batch(id, end, meta, &header, &bytes, scan);
+                self.take_batch(found, meta, &header, &bytes, scan);
             }
             Frame::Open { partition, leader_epoch, epoch_start } => {
                 scan.epoch_starts.insert((partition, leader_epoch), epoch_start);
             }
-            Frame::Published { partition, end_offset, root_version } => {
-                let newest = scan.published.entry(partition).or_insert((end_offset, root_version));
-                if root_version >= newest.1 {
-                    *newest = (end_offset, root_version);
-                }
+            Frame::Published { partition, root_generation, .. } => {
+                let newest = scan.published.entry(partition).or_default();
+                *newest = (*newest).max(root_generation);
             }
             Frame::Index { since, entries } => {
                 let at = LanePosition { file: id.number, position: at };
                 self.lane_scan.indexes.push(IndexFrame { since, at, entries });
             }
-            Frame::Catalog { .. } => {
-                return Err(corrupt("sorted journals are not read by this version".into()));
+            // Catalogs follow each other: the last one holds.
+            Frame::Catalog { sorted, replaced_below } => {
+                scan.catalog = sorted;
+                self.replaced_below = replaced_below;
             }
             // A note anywhere else is what a former flush left; a close frame ends the file.
             Frame::Note { .. } | Frame::Close { .. } => {}
@@ -306,8 +357,7 @@ impl LaneReader<'_> {
 
     fn take_batch(
         &mut self,
-        id: JournalId,
-        end: u64,
+        found: Found,
         meta: BatchMeta,
         header: &BatchHeader,
         bytes: &Bytes,
@@ -325,8 +375,9 @@ impl LaneReader<'_> {
             max_timestamp: header.max_timestamp,
             accepted_epoch: LeaderEpoch(header.partition_leader_epoch),
             stamp,
-            file: id,
-            position: end - bytes.len() as u64,
+            file: found.id,
+            mask: found.mask,
+            position: found.end - bytes.len() as u64,
             // A frame's length has 30 bits.
             length: bytes.len() as u32,
             above_durable: false,
@@ -342,7 +393,7 @@ impl LaneReader<'_> {
         let expected: BTreeSet<u64> =
             limited.chain([0]).chain(stated).chain(self.next_named).collect();
         for number in expected {
-            if files.contains_key(&number) {
+            if files.contains_key(&number) || number < self.replaced_below {
                 continue;
             }
             // Its creation, at least, was durable before anything named it.
@@ -360,7 +411,8 @@ impl LaneReader<'_> {
     /// depend on it.
     fn require_headers(&mut self) {
         for number in [Some(0), self.next_named].into_iter().flatten() {
-            if !self.headed.contains(&number) && self.limit(number) == 0 {
+            let needed = number >= self.replaced_below && !self.headed.contains(&number);
+            if needed && self.limit(number) == 0 {
                 self.stated = self.stated.max(LanePosition { file: number, position: 1 });
             }
         }
@@ -370,7 +422,7 @@ impl LaneReader<'_> {
     fn judge(&mut self) {
         for hole in std::mem::take(&mut self.holes) {
             let limit = self.limit(hole.from.file);
-            if hole.from.position >= limit {
+            if hole.from.position >= limit || hole.from.file < self.replaced_below {
                 continue;
             }
             // A file that is gone, has no header or was cut: what it held is not known.

@@ -14,7 +14,12 @@ use talos_log::{LogOptions, OpenError, ReadError};
 use talos_storage::FilePath;
 use talos_storage::memory::{Crash, Fault, FileCopy, Layout, MemoryOptions, MemoryStorage};
 
-const OPTIONS: LogOptions = LogOptions { lane_bytes: 8 << 10, tail_cache_bytes: 0 };
+const OPTIONS: LogOptions = LogOptions {
+    sort_bytes: u64::MAX,
+    segment_bytes: 8 << 10,
+    lane_bytes: 8 << 10,
+    tail_cache_bytes: 0,
+};
 
 /// What each partition holds, acknowledged.
 type Content = BTreeMap<TopicPartitionId, Vec<String>>;

@@ -32,6 +32,7 @@ struct Plan {
     seed: u64,
     how: Crash,
     rates: &'static [(Fault, u32)],
+    sorting: bool,
 }
 
 async fn run(plan: Plan) -> u64 {
@@ -44,11 +45,18 @@ async fn run(plan: Plan) -> u64 {
         append_latency: Latency { min_us: 50, max_us: 3_000 },
         call_latency: Latency { min_us: 10, max_us: 500 },
     };
-    let log_options = LogOptions { lane_bytes: 8 << 10, tail_cache_bytes: 4 << 10 };
+    // Sorting, where it is on, starts with each file that is closed.
+    let log_options = LogOptions {
+        sort_bytes: if plan.sorting { 1 } else { u64::MAX },
+        segment_bytes: [4 << 10, 32 << 10][env.rng.usize(..2)],
+        lane_bytes: 8 << 10,
+        tail_cache_bytes: 4 << 10,
+    };
     let mut storage = MemoryStorage::new(&env, options);
     let mut world = World::with_partitions(3);
     let mut told: BTreeMap<TopicPartitionId, Told> =
         world.records.keys().map(|id| (*id, Told::default())).collect();
+    let mut tidied = 0;
     for _ in 0..5 {
         let handle = Arc::new(storage.clone());
         let running = world.start(&env, handle, log_options).await;
@@ -61,6 +69,16 @@ async fn run(plan: Plan) -> u64 {
         }
         work(&env, &running.partitions, &mut told).await;
         storage.faults().heal();
+        if plan.sorting {
+            if env.rng.chance(500_000) {
+                let sorted = running.log.sort().await;
+                assert_eq!(sorted, Ok(()), "seed {}", plan.seed);
+                for (id, log) in &running.partitions {
+                    check(plan.seed, *id, log, told.get_mut(id).unwrap()).await;
+                }
+            }
+            tidied += world.tidy(&env, &running, &storage).await as u64;
+        }
         if env.rng.chance(200_000) {
             world.stop(running).await;
         } else {
@@ -69,7 +87,8 @@ async fn run(plan: Plan) -> u64 {
         }
         storage = storage.crash_and_reopen(plan.how);
     }
-    plan.rates.iter().map(|(fault, _)| storage.faults().count(*fault)).sum()
+    let faults: u64 = plan.rates.iter().map(|(fault, _)| storage.faults().count(*fault)).sum();
+    faults + tidied
 }
 
 /// Produces to all partitions for a while, many batches in flight, and stops in the middle.
@@ -126,7 +145,8 @@ async fn check(seed: u64, id: TopicPartitionId, log: &PartitionLog, told: &mut T
     assert!(offsets.high_watermark >= told.high_watermark, "seed {seed} {id}: watermark went back");
     assert!(offsets.log_start >= told.log_start, "seed {seed} {id}: log start went back");
     told.log_start = offsets.log_start;
-    let records = read_all(log, offsets.log_start, 10_000).await.unwrap();
+    let records = read_all(log, offsets.log_start, 10_000).await;
+    let records = records.unwrap_or_else(|error| panic!("seed {seed} {id}: {error}"));
     let expected = offsets.log_start..offsets.high_watermark;
     assert!(records.iter().map(|(offset, _)| *offset).eq(expected), "seed {seed} {id}: a gap");
     let records: BTreeMap<i64, String> = records.into_iter().collect();
@@ -144,33 +164,50 @@ async fn check(seed: u64, id: TopicPartitionId, log: &PartitionLog, told: &mut T
     told.sequence = newest.map_or(0, |batch| batch.last_sequence + 1);
 }
 
-async fn runs(seeds: std::ops::Range<u64>, how: Crash, rates: &'static [(Fault, u32)]) {
+async fn runs(
+    seeds: std::ops::Range<u64>,
+    how: Crash,
+    rates: &'static [(Fault, u32)],
+    sorting: bool,
+) {
     let mut faults = 0;
     for seed in seeds {
-        faults += run(Plan { seed, how, rates }).await;
+        faults += run(Plan { seed, how, rates, sorting }).await;
     }
-    assert!(rates.is_empty() || faults > 0, "the faults never happened");
+    assert!((rates.is_empty() && !sorting) || faults > 0, "neither a fault nor a deletion");
 }
 
 #[tokio::test(start_paused = true)]
 async fn p1_kill_9_loses_nothing_acknowledged() {
-    runs(0..60, Crash::Kill, &[]).await;
+    runs(0..60, Crash::Kill, &[], false).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn p1_power_loss_loses_nothing_acknowledged() {
-    runs(100..160, Crash::PowerLoss, &[]).await;
+    runs(100..160, Crash::PowerLoss, &[], false).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn p1_failing_files_lose_nothing_acknowledged() {
     const RATES: &[(Fault, u32)] = &[(Fault::AppendUncertain, 60_000), (Fault::AppendFull, 30_000)];
-    runs(200..240, Crash::PowerLoss, RATES).await;
-    runs(240..280, Crash::Kill, RATES).await;
+    runs(200..240, Crash::PowerLoss, RATES, false).await;
+    runs(240..280, Crash::Kill, RATES, false).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn p1_lost_answers_and_slow_calls_lose_nothing_acknowledged() {
     const RATES: &[(Fault, u32)] = &[(Fault::LostAnswer, 200_000), (Fault::SlowCall, 100_000)];
-    runs(300..340, Crash::PowerLoss, RATES).await;
+    runs(300..340, Crash::PowerLoss, RATES, false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_j13_e_j14_sorting_and_segments_lose_nothing_acknowledged() {
+    runs(500..560, Crash::Kill, &[], true).await;
+    runs(560..620, Crash::PowerLoss, &[], true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_j13_sorting_on_failing_files_loses_nothing_acknowledged() {
+    const RATES: &[(Fault, u32)] = &[(Fault::AppendUncertain, 40_000), (Fault::LostAnswer, 60_000)];
+    runs(620..680, Crash::PowerLoss, RATES, true).await;
 }

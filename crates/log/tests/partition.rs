@@ -14,7 +14,7 @@ use talos_storage::Storage;
 use talos_storage::memory::{Crash, Fault, MemoryOptions, MemoryStorage};
 
 fn small() -> LogOptions {
-    LogOptions { lane_bytes: 64 << 10, tail_cache_bytes: 8 << 10 }
+    LogOptions { lane_bytes: 64 << 10, tail_cache_bytes: 8 << 10, ..LogOptions::default() }
 }
 
 fn setup(seed: u64, options: MemoryOptions) -> (Env, MemoryStorage) {

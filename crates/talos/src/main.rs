@@ -1,3 +1,10 @@
-//! The `talos` binary: command line, configuration, wiring of the broker, admin HTTP.
+//! The `talos` binary. Everything is in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    talos::run()
+}

@@ -20,10 +20,8 @@ pub(crate) async fn handle(
     context: &Context,
     request: ApiVersionsRequest,
 ) -> ApiVersionsResponse {
-    let error = |code: ErrorCode| ApiVersionsResponse {
-        error_code: code.code(),
-        ..Default::default()
-    };
+    let error =
+        |code: ErrorCode| ApiVersionsResponse { error_code: code.code(), ..Default::default() };
     if context.version >= 3 {
         let (name, version) = (&request.client_software_name, &request.client_software_version);
         if !is_software_word(name) || !is_software_word(version) {

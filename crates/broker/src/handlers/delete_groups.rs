@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use talos_protocol::messages::{
-    DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse,
-};
+use talos_protocol::messages::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
 
 use crate::broker::Shared;
 use crate::connection::Context;

@@ -71,9 +71,8 @@ async fn delete(
         offset => offset,
     };
     let left = deadline.saturating_duration_since(shared.env.clock.now());
-    let work = shared.to_end("delete records", async move {
-        Ok(log.advance_log_start(offset).await?)
-    });
+    let work =
+        shared.to_end("delete records", async move { Ok(log.advance_log_start(offset).await?) });
     let timed_out = || Err(Failure::of(ErrorCode::RequestTimedOut));
     shared.env.clock.timeout(left, work).await.unwrap_or_else(timed_out)
 }

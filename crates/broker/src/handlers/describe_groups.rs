@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use talos_protocol::Str;
 use talos_protocol::messages::describe_groups::{DescribedGroup, DescribedGroupMember};
 use talos_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
-use talos_protocol::Str;
 
 use crate::broker::Shared;
 use crate::connection::Context;
@@ -19,9 +19,7 @@ pub(crate) async fn handle(
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
     let describe = |group_id: Str| match shared.coordinator(&group_id) {
-        Some(coordinator) => {
-            convert(context.version, coordinator.describe(&group_text(&group_id)))
-        }
+        Some(coordinator) => convert(context.version, coordinator.describe(&group_text(&group_id))),
         None => DescribedGroup {
             error_code: Code::NotCoordinator.code(),
             group_id,

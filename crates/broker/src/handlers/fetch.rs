@@ -67,7 +67,7 @@ pub(crate) async fn handle(
                 () = shared.env.clock.sleep_until(deadline) => break,
             };
             for key in changed {
-                fetch.look_again(shared, key).await;
+                fetch.read(shared, key).await;
             }
         }
         fetch.complete(shared).await;
@@ -109,11 +109,13 @@ struct Fetch {
     slots: Vec<Slot>,
     /// Most bytes of records in the answer.
     limit: usize,
+    /// What the slots found, together.
+    bytes: usize,
 }
 
 impl Fetch {
     fn new(shared: &Shared, version: i16, request: &FetchRequest, limit: usize) -> Self {
-        let mut fetch = Self { topics: Vec::new(), slots: Vec::new(), limit };
+        let mut fetch = Self { topics: Vec::new(), slots: Vec::new(), limit, bytes: 0 };
         for topic in &request.topics {
             let by = match version {
                 ..13 => TopicRef::Name(&topic.topic),
@@ -134,15 +136,11 @@ impl Fetch {
         fetch
     }
 
-    fn bytes(&self) -> usize {
-        self.slots.iter().map(|slot| slot.found.bytes).sum()
-    }
-
     /// Whether to answer now.
     fn is_enough(&self, min_bytes: usize) -> bool {
         self.slots.is_empty()
+            || self.bytes >= min_bytes
             || self.slots.iter().any(|slot| slot.log.is_err())
-            || self.bytes() >= min_bytes
     }
 
     /// Reads all partitions, in order.
@@ -154,28 +152,25 @@ impl Fetch {
 
     /// Reads a partition with what the others leave of the limit.
     async fn read(&mut self, shared: &Shared, key: usize) {
-        let others = self.bytes() - self.slots.get(key).map_or(0, |slot| slot.found.bytes);
         let Some(slot) = self.slots.get_mut(key) else { return };
+        // What it had counts as read again: it lies in front of what is new.
+        let others = self.bytes - slot.found.bytes;
         // A whole first batch only while nothing else is in the answer.
         slot.read(shared, self.limit.saturating_sub(others), others == 0).await;
-    }
-
-    async fn look_again(&mut self, shared: &Shared, key: usize) {
-        // What it had counts as read again: it lies in front of what is new.
-        self.read(shared, key).await;
+        self.bytes = others + slot.found.bytes;
     }
 
     async fn look_again_at_moved(&mut self, shared: &Shared) {
         for key in 0..self.slots.len() {
             if self.slots.get(key).is_some_and(Slot::has_moved) {
-                self.look_again(shared, key).await;
+                self.read(shared, key).await;
             }
         }
     }
 
     /// Before waiting: keeps little, and remembers only the size of more.
     fn let_go_of_much(&mut self) {
-        if self.bytes() <= KEEP_BYTES {
+        if self.bytes <= KEEP_BYTES {
             return;
         }
         for slot in &mut self.slots {

@@ -7,9 +7,7 @@
 
 use std::sync::Arc;
 
-use talos_protocol::messages::{
-    Coordinator, FindCoordinatorRequest, FindCoordinatorResponse,
-};
+use talos_protocol::messages::{Coordinator, FindCoordinatorRequest, FindCoordinatorResponse};
 use talos_protocol::{ErrorCode, Str};
 
 use crate::broker::Shared;
@@ -55,18 +53,19 @@ async fn find(shared: &Arc<Shared>, key_type: i8) -> Result<(), Failure> {
     }
     if shared.topic(TopicRef::Name(OFFSETS_TOPIC)).is_err() {
         let created = shared.auto_create(OFFSETS_TOPIC).await;
-        created.map_err(|failure| {
-            Failure::new(ErrorCode::CoordinatorNotAvailable, failure.message)
-        })?;
+        created
+            .map_err(|failure| Failure::new(ErrorCode::CoordinatorNotAvailable, failure.message))?;
     }
     Ok(())
 }
 
 fn coordinator(shared: &Shared, key: Str, result: &Result<(), Failure>) -> Coordinator {
-    let offline = || Failure::new(
-        ErrorCode::CoordinatorNotAvailable,
-        "the partition of the group can not be served",
-    );
+    let offline = || {
+        Failure::new(
+            ErrorCode::CoordinatorNotAvailable,
+            "the partition of the group can not be served",
+        )
+    };
     let result = match result {
         Ok(()) => shared.offsets_log(&key).map(drop).ok_or_else(offline),
         Err(failure) => Err(failure.clone()),

@@ -19,10 +19,9 @@ pub(crate) async fn handle(
     request: LeaveGroupRequest,
 ) -> LeaveGroupResponse {
     let asked: Vec<LeaveMember> = match context.version {
-        ..3 => vec![LeaveMember {
-            member_id: group_text(&request.member_id),
-            group_instance_id: None,
-        }],
+        ..3 => {
+            vec![LeaveMember { member_id: group_text(&request.member_id), group_instance_id: None }]
+        }
         _ => {
             let member = |member: &talos_protocol::messages::MemberIdentity| LeaveMember {
                 member_id: group_text(&member.member_id),

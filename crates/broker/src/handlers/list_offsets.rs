@@ -58,8 +58,7 @@ pub(crate) async fn handle(
                 match &found {
                     Ok(cached) => match shared.partition(cached, index) {
                         Ok(log) => {
-                            look_up(&log, &asked, request.isolation_level, context.version)
-                                .await
+                            look_up(&log, &asked, request.isolation_level, context.version).await
                         }
                         Err(failure) => Err(failure),
                     },
@@ -122,8 +121,6 @@ fn answer(
             ListOffsetsPartitionResponse { offset, timestamp, leader_epoch, ..nothing }
         }
         Ok(None) => nothing,
-        Err(failure) => {
-            ListOffsetsPartitionResponse { error_code: failure.code.code(), ..nothing }
-        }
+        Err(failure) => ListOffsetsPartitionResponse { error_code: failure.code.code(), ..nothing },
     }
 }

@@ -117,10 +117,7 @@ fn describe(shared: &Shared, cached: &CachedTopic) -> MetadataResponseTopic {
     }
 }
 
-pub(crate) fn partition(
-    shared: &Shared,
-    id: TopicPartitionId,
-) -> MetadataResponsePartition {
+pub(crate) fn partition(shared: &Shared, id: TopicPartitionId) -> MetadataResponsePartition {
     let us = shared.config.node_id.0;
     let served = MetadataResponsePartition {
         partition_index: id.partition,

@@ -36,13 +36,12 @@ pub(crate) async fn handle(
         return OffsetFetchResponse { groups, ..Default::default() };
     }
     let topics = request.topics.map(|topics| {
-        let topic = |topic: talos_protocol::messages::OffsetFetchRequestTopic| {
-            OffsetFetchRequestTopics {
+        let topic =
+            |topic: talos_protocol::messages::OffsetFetchRequestTopic| OffsetFetchRequestTopics {
                 name: topic.name,
                 topic_id: Uuid::ZERO,
                 partition_indexes: topic.partition_indexes,
-            }
-        };
+            };
         topics.into_iter().map(topic).collect::<Vec<_>>()
     });
     let asked = topics.clone();
@@ -138,7 +137,10 @@ fn by_topic(offsets: Vec<FetchedOffset>) -> Vec<OffsetFetchResponseTopics> {
     topics
 }
 
-fn failed(topics: Vec<OffsetFetchRequestTopics>, error_code: i16) -> Vec<OffsetFetchResponseTopics> {
+fn failed(
+    topics: Vec<OffsetFetchRequestTopics>,
+    error_code: i16,
+) -> Vec<OffsetFetchResponseTopics> {
     let topic = |topic: OffsetFetchRequestTopics| {
         let partition = |partition_index: i32| OffsetFetchResponsePartitions {
             partition_index,

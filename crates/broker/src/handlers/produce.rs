@@ -106,9 +106,7 @@ async fn accept_topic(
     let mut parts = Vec::with_capacity(topic.partition_data.len());
     for PartitionProduceData { index, records } in topic.partition_data {
         let outcome = match &found {
-            Ok(cached) => {
-                accept_partition(shared, context, cached, index, records, deadline).await
-            }
+            Ok(cached) => accept_partition(shared, context, cached, index, records, deadline).await,
             Err(failure) => Err(failure.clone()),
         };
         if let Err(failure) = &outcome {
@@ -199,9 +197,10 @@ const LEAST_WAIT: Duration = Duration::from_millis(100);
 
 /// acks 0: nothing is sent; a failure closes the connection.
 fn without_answer(topics: &[TopicParts]) -> Outcome {
-    let failed = topics.iter().flat_map(|topic| &topic.parts).find_map(|part| {
-        part.outcome.as_ref().err().map(|failure| (part.index, failure))
-    });
+    let failed = topics
+        .iter()
+        .flat_map(|topic| &topic.parts)
+        .find_map(|part| part.outcome.as_ref().err().map(|failure| (part.index, failure)));
     match failed {
         None => Outcome::Nothing,
         Some((index, failure)) => Outcome::Close(format!(

@@ -1,5 +1,10 @@
 //! A broker on memory storage and memory metadata, and a small client over an in-memory pipe.
-#![allow(dead_code, unreachable_pub, reason = "shared by test files that each use a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "helpers of tests, shared by files that each use a part"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,11 +189,8 @@ impl Client {
 
     /// Offset and timestamp.
     pub async fn list_offset(&mut self, topic: &str, partition: i32, timestamp: i64) -> (i64, i64) {
-        let asked = ListOffsetsPartition {
-            partition_index: partition,
-            timestamp,
-            ..Default::default()
-        };
+        let asked =
+            ListOffsetsPartition { partition_index: partition, timestamp, ..Default::default() };
         let topics = vec![ListOffsetsTopic { name: text(topic), partitions: vec![asked] }];
         let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
         let response = self.call(10, &request).await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicPartitionId};
 use talos_storage::{AppendFuture, Error as StorageError, ErrorKind, Storage, Writer};
+use tokio::sync::watch;
 
 use super::buffer::{Filled, Tied};
 use super::{Lane, LaneEnd};
@@ -42,6 +43,8 @@ pub(crate) struct FlusherParts {
     pub(crate) lane: Lane,
     pub(crate) cache: TailCache,
     pub(crate) metrics: LogMetrics,
+    /// Told the number of the file that is being written.
+    pub(crate) current_file: watch::Sender<u64>,
 }
 
 /// The task's state.
@@ -332,10 +335,9 @@ impl Flusher {
                     base_offset: batch.frame.base_offset,
                     last_offset: batch.frame.last_offset,
                     max_timestamp: batch.frame.max_timestamp,
-                    epoch: batch.frame.accepted_epoch,
                     length: batch.length,
                     position: piece.start + batch.start as u64,
-                    place: Place::Journal(self.file),
+                    place: Place::Journal { id: self.file, mask: self.mask },
                     piece: Arc::downgrade(piece),
                 });
             }
@@ -415,6 +417,7 @@ impl Flusher {
         self.close(old, number).await?;
         self.stated = self.stated.max(self.durable);
         self.file.number = number;
+        self.parts.current_file.send_replace(number);
         self.durable = LanePosition { file: number, position: end };
         self.content_end = self.content_end.max(self.stated);
         Ok(())

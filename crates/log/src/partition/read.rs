@@ -4,14 +4,19 @@
 //! was released. Bytes from a file are checked before they are served; from memory they are the
 //! bytes that were checked on their way in.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use talos_common::LeaderEpoch;
-use talos_protocol::batch::Batch;
+use talos_protocol::batch::{BatchError, BatchHeader, Batches};
 use talos_protocol::records::{Limits, decode_records};
 use talos_storage::{ErrorKind, FilePath};
 
 use super::{Offsets, PartitionLog};
 use crate::extent::{Extent, Place};
+use crate::format::{self, BATCH_PREFIX_BYTES, Frame};
+use crate::run::Run;
+use crate::runs::RunFileError;
 
 /// Slices below this are copied: a small answer must not pin a large buffer.
 const COPY_BELOW_BYTES: usize = 4 << 10;
@@ -80,6 +85,12 @@ enum Part {
     File(Extent),
 }
 
+/// Where an answer comes from.
+enum Plan {
+    Parts(Vec<Part>),
+    Run(Arc<Run>),
+}
+
 impl PartitionLog {
     /// Whole batches from the one that holds `offset` on, at most `max_bytes` of them; with
     /// `at_least_one` the first comes whole however large it is (KIP-74). Empty at the high watermark.
@@ -93,31 +104,35 @@ impl PartitionLog {
         max_bytes: usize,
         at_least_one: bool,
     ) -> Result<ReadOut, ReadError> {
-        let (parts, offsets) = self.plan(offset, max_bytes, at_least_one)?;
-        let records = match parts.iter().any(|part| matches!(part, Part::File(_))) {
-            false => parts
-                .into_iter()
-                .filter_map(|part| match part {
-                    Part::Memory(bytes) => Some(bytes),
-                    Part::File(_) => None,
-                })
-                .collect(),
-            true => match self.fetch(parts).await {
-                Ok(records) => records,
-                // Its file may have gone with the log start since the read was decided (R17, R9).
-                Err(_) if self.offsets().log_start > offset => {
-                    return Err(self.out_of_range(offset));
+        loop {
+            let (plan, offsets, moves) = self.plan(offset, max_bytes, at_least_one)?;
+            let read = match plan {
+                Plan::Parts(parts) => self.fetch(parts).await,
+                Plan::Run(run) => self.read_run(&run, offset, max_bytes, at_least_one).await,
+            };
+            match read {
+                Ok(records) => {
+                    let bytes = records.iter().map(Bytes::len).sum();
+                    return Ok(ReadOut { records, bytes, offsets });
                 }
+                // The file may have gone since the read was decided: sorted, or with the log start
+                // (R9, R17). Then the records are elsewhere, or rightly out of range.
+                Err(ReadError::Corrupt { .. }) if self.state().moves != moves => {}
                 Err(error) => return Err(error),
-            },
-        };
-        let bytes = records.iter().map(Bytes::len).sum();
-        Ok(ReadOut { records, bytes, offsets })
+            }
+        }
     }
 
-    fn out_of_range(&self, offset: i64) -> ReadError {
-        let Offsets { log_start, log_end, .. } = self.offsets();
-        ReadError::OutOfRange { offset, log_start, log_end }
+    async fn read_run(
+        &self,
+        run: &Run,
+        offset: i64,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let bytes = run.read(&self.storage, offset, max_bytes).await?;
+        let too_large = bytes.len() > max_bytes && !at_least_one;
+        Ok(if too_large || bytes.is_empty() { Vec::new() } else { vec![bytes] })
     }
 
     fn plan(
@@ -125,7 +140,7 @@ impl PartitionLog {
         offset: i64,
         max_bytes: usize,
         at_least_one: bool,
-    ) -> Result<(Vec<Part>, Offsets), ReadError> {
+    ) -> Result<(Plan, Offsets, u64), ReadError> {
         let state = self.state();
         if let Some(why) = &state.ended {
             return Err(ReadError::Ended(why.clone()));
@@ -139,6 +154,10 @@ impl PartitionLog {
         if offset < offsets.log_start || offset > offsets.log_end {
             let Offsets { log_start, log_end, .. } = offsets;
             return Err(ReadError::OutOfRange { offset, log_start, log_end });
+        }
+        let run = state.runs.partition_point(|run| run.end_offset <= offset);
+        if let Some(run) = state.runs.get(run) {
+            return Ok((Plan::Run(Arc::clone(run)), offsets, state.moves));
         }
         let first = state.extents.partition_point(|extent| !extent.reaches(offset));
         let mut parts = Vec::new();
@@ -159,7 +178,19 @@ impl PartitionLog {
                 None => Part::File(extent.clone()),
             });
         }
-        Ok((parts, offsets))
+        Ok((Plan::Parts(parts), offsets, state.moves))
+    }
+
+    /// The whole batches of `extents`, from memory or their files.
+    pub(crate) async fn read_extents(&self, extents: &[Extent]) -> Result<Vec<Bytes>, ReadError> {
+        let parts = extents.iter().map(|extent| {
+            let piece = extent.piece.upgrade();
+            match piece.and_then(|piece| piece.slice(extent.position, extent.length)) {
+                Some(bytes) => Part::Memory(bytes),
+                None => Part::File(extent.clone()),
+            }
+        });
+        self.fetch(parts.collect()).await
     }
 
     /// Reads the parts that are not in memory, neighbours in one read.
@@ -174,7 +205,7 @@ impl PartitionLog {
                 }
                 Part::File(extent) => extent,
             };
-            let (place, start) = (first.place, first.position);
+            let (place, start) = (first.place, frame_start(&first));
             let mut end = first.position + u64::from(first.length);
             let mut run = vec![first];
             while let Some(Part::File(next)) = parts.peek() {
@@ -223,20 +254,14 @@ impl PartitionLog {
         &self,
         timestamp: i64,
     ) -> Result<Option<TimestampOffset>, ReadError> {
-        let mut from = self.offsets().log_start;
-        loop {
-            let Some(extent) = self
-                .first_extent(|extent| extent.max_timestamp >= timestamp && extent.reaches(from))?
-            else {
-                return Ok(None);
-            };
-            // The batch's largest time may belong to a record below the log start: then go on.
-            let found = self.find_in(&extent, |at| at.timestamp >= timestamp && at.offset >= from);
-            match found.await? {
-                Some(found) => return Ok(Some(found)),
-                None => from = extent.last_offset + 1,
-            }
-        }
+        let from = self.offsets().log_start;
+        // The batch's largest time may belong to a record below the log start: then it goes on.
+        self.find(
+            from,
+            |time| time >= timestamp,
+            |at| at.timestamp >= timestamp && at.offset >= from,
+        )
+        .await
     }
 
     /// The record with the largest timestamp, the first of them if there are several (KIP-734).
@@ -244,81 +269,171 @@ impl PartitionLog {
     /// # Errors
     /// See [`ReadError`].
     pub async fn max_timestamp(&self) -> Result<Option<TimestampOffset>, ReadError> {
-        let largest = {
+        let (from, largest) = {
             let state = self.state();
-            state.extents.iter().map(|extent| extent.max_timestamp).max()
+            let runs = state.runs.iter().map(|run| run.max_timestamp);
+            let raw = state.extents.iter().map(|extent| extent.max_timestamp);
+            (state.log_start, runs.chain(raw).max())
         };
         let Some(largest) = largest else { return Ok(None) };
-        let Some(extent) = self.first_extent(|extent| extent.max_timestamp == largest)? else {
-            return Ok(None);
-        };
-        self.find_in(&extent, |at| at.timestamp == largest).await
+        self.find(from, |time| time == largest, |at| at.timestamp == largest && at.offset >= from)
+            .await
     }
 
-    fn first_extent(&self, wanted: impl Fn(&Extent) -> bool) -> Result<Option<Extent>, ReadError> {
-        let state = self.state();
-        match &state.ended {
-            Some(why) => Err(ReadError::Ended(why.clone())),
-            None => Ok(state.extents.iter().find(|extent| wanted(extent)).cloned()),
-        }
-    }
-
-    /// The first record of one batch that is `wanted`.
-    async fn find_in(
+    /// The first record that is `wanted`, looking only into stretches whose largest timestamp `may`
+    /// lead to one.
+    async fn find(
         &self,
-        extent: &Extent,
+        mut from: i64,
+        may: impl Fn(i64) -> bool,
         wanted: impl Fn(&TimestampOffset) -> bool,
     ) -> Result<Option<TimestampOffset>, ReadError> {
-        let memory = extent.piece.upgrade();
-        let bytes = match memory.and_then(|piece| piece.slice(extent.position, extent.length)) {
-            Some(bytes) => bytes,
-            None => {
-                let end = extent.position + u64::from(extent.length);
-                let bytes = self.read_file(extent.place, extent.position, end).await?;
-                checked(&bytes, extent.position, extent)?
+        while let Some((stretch, moves)) = self.next_stretch(from, &may)? {
+            let (bytes, end) = match self.read_stretch(stretch, from, &may).await {
+                Ok(read) => read,
+                // As in `read`: look again where the records are now.
+                Err(ReadError::Corrupt { .. }) if self.state().moves != moves => continue,
+                Err(error) => return Err(error),
+            };
+            for bytes in bytes {
+                if let Some(found) = find_in(&bytes, &wanted)? {
+                    return Ok(Some(found));
+                }
             }
+            from = end.max(from + 1);
+        }
+        Ok(None)
+    }
+
+    /// Some batches of the stretch at or after `from`, and the offset behind what they cover.
+    async fn read_stretch(
+        &self,
+        stretch: Stretch,
+        from: i64,
+        may: impl Fn(i64) -> bool,
+    ) -> Result<(Vec<Bytes>, i64), ReadError> {
+        let run = match stretch {
+            Stretch::Raw(extent) => {
+                let end = extent.last_offset + 1;
+                return Ok((self.read_extents(&[extent]).await?, end));
+            }
+            Stretch::Run(run) => run,
         };
-        let corrupt = |what: String| ReadError::Corrupt {
-            file: extent.place.path(),
-            position: extent.position,
-            what,
+        let entry = run.entry(&self.storage).await?;
+        // Blocks have their own largest timestamps: go to the first that may.
+        let first = entry.blocks.partition_point(|b| b.base_offset <= from).saturating_sub(1);
+        let mut blocks = entry.blocks.iter().skip(first);
+        let Some(block) = blocks.find(|block| may(block.max_timestamp)) else {
+            return Ok((Vec::new(), run.end_offset));
         };
-        let batch = Batch::parse(&bytes).map_err(|error| corrupt(error.to_string()))?;
-        let limits = Limits { max_decompressed_bytes: READ_LIMIT_BYTES };
-        let records =
-            decode_records(&batch, &limits).map_err(|error| corrupt(error.to_string()))?;
-        for record in records {
-            let record = record.map_err(|error| corrupt(error.to_string()))?;
+        let at = block.base_offset.max(from);
+        let bytes = run.read(&self.storage, at, FIND_BYTES).await?;
+        let last = last_offset(&bytes)?;
+        Ok((vec![bytes], last.map_or(run.end_offset, |last| last + 1)))
+    }
+
+    /// The first run or raw batch that reaches `from` and whose largest timestamp `may` do.
+    fn next_stretch(
+        &self,
+        from: i64,
+        may: impl Fn(i64) -> bool,
+    ) -> Result<Option<(Stretch, u64)>, ReadError> {
+        let state = self.state();
+        if let Some(why) = &state.ended {
+            return Err(ReadError::Ended(why.clone()));
+        }
+        let mut runs = state.runs.iter();
+        if let Some(run) = runs.find(|run| run.end_offset > from && may(run.max_timestamp)) {
+            return Ok(Some((Stretch::Run(Arc::clone(run)), state.moves)));
+        }
+        let mut extents = state.extents.iter();
+        let extent = extents.find(|extent| extent.reaches(from) && may(extent.max_timestamp));
+        Ok(extent.cloned().map(|extent| (Stretch::Raw(extent), state.moves)))
+    }
+}
+
+enum Stretch {
+    Run(Arc<Run>),
+    Raw(Extent),
+}
+
+/// Bytes of a run that are looked through at once for a timestamp.
+const FIND_BYTES: usize = 256 << 10;
+
+/// The offset of the last record in whole batches.
+fn last_offset(bytes: &Bytes) -> Result<Option<i64>, ReadError> {
+    let mut last = None;
+    for batch in Batches::new(bytes.clone()) {
+        last = Some(batch.map_err(unreadable)?.header.last_offset());
+    }
+    Ok(last)
+}
+
+/// The first record in whole, checked batches that is `wanted`.
+fn find_in(
+    bytes: &Bytes,
+    wanted: impl Fn(&TimestampOffset) -> bool,
+) -> Result<Option<TimestampOffset>, ReadError> {
+    let limits = Limits { max_decompressed_bytes: READ_LIMIT_BYTES };
+    for batch in Batches::new(bytes.clone()) {
+        let batch = batch.map_err(unreadable)?;
+        let epoch = LeaderEpoch(batch.header.partition_leader_epoch);
+        for record in decode_records(&batch, &limits).map_err(unreadable)? {
+            let record = record.map_err(unreadable)?;
             let (timestamp, offset) = (batch.timestamp_of(&record), batch.offset_of(&record));
-            let at = TimestampOffset { timestamp, offset, epoch: extent.epoch };
+            let at = TimestampOffset { timestamp, offset, epoch };
             if wanted(&at) {
                 return Ok(Some(at));
             }
         }
-        Ok(None)
     }
+    Ok(None)
+}
+
+/// The checksums held, so the producer sent it so.
+fn unreadable(error: BatchError) -> ReadError {
+    ReadError::Unavailable(format!("a batch can not be looked into: {error}"))
 }
 
 /// Limit of a batch's records after decompression when the broker looks inside for a timestamp.
 const READ_LIMIT_BYTES: usize = 256 << 20;
 
-/// The extent's batch out of `bytes`, which were read from `start`; checked, because a file is not
-/// trusted (P5).
+/// Where the frame of the extent's batch starts in its file.
+fn frame_start(extent: &Extent) -> u64 {
+    extent.position - BATCH_PREFIX_BYTES as u64
+}
+
+/// The extent's batch out of `bytes`, which were read from `start`; its whole frame is checked,
+/// because a file is not trusted (P5).
 fn checked(bytes: &Bytes, start: u64, extent: &Extent) -> Result<Bytes, ReadError> {
     let corrupt = |what: String| ReadError::Corrupt {
         file: extent.place.path(),
-        position: extent.position,
+        position: frame_start(extent),
         what,
     };
+    let Place::Journal { mask, .. } = extent.place;
     // The caller read a range around the extent.
-    let from = (extent.position - start) as usize;
-    let batch = bytes.slice(from..from + extent.length as usize);
-    let parsed = Batch::parse(&batch).map_err(|error| corrupt(error.to_string()))?;
-    if parsed.bytes.len() != batch.len() || parsed.header.base_offset != extent.base_offset {
+    let frame = bytes.slice((frame_start(extent) - start) as usize..);
+    let parsed = format::parse(&frame, mask).map_err(|error| corrupt(error.to_string()))?;
+    let Frame::Batch(_, batch) = parsed.frame else {
+        return Err(corrupt("not a batch frame".into()));
+    };
+    let header = BatchHeader::parse(&batch).map_err(|error| corrupt(error.to_string()))?;
+    if header.base_offset != extent.base_offset {
         return Err(corrupt(format!("not the batch at offset {}", extent.base_offset)));
     }
-    parsed.verify_crc().map_err(|error| corrupt(error.to_string()))?;
     Ok(batch)
+}
+
+impl From<RunFileError> for ReadError {
+    fn from(error: RunFileError) -> Self {
+        match error {
+            RunFileError::Storage(error) => Self::Unavailable(error.to_string()),
+            RunFileError::Corrupt { file, position, what } => {
+                Self::Corrupt { file, position, what }
+            }
+        }
+    }
 }
 
 /// Batches in one buffer, for callers that want no chain.

@@ -37,6 +37,11 @@ impl<'a> Cursor<'a> {
         self.position
     }
 
+    /// What the checksums of the frames behind the header are XORed with.
+    pub(super) fn mask(&self) -> u32 {
+        self.mask
+    }
+
     /// The bytes from the position on: at least `bytes` of them, unless the file ends before.
     async fn bytes(&mut self, bytes: u64) -> Result<Bytes, StorageError> {
         let end = self.position.saturating_add(bytes).min(self.len);

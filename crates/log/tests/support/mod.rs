@@ -122,6 +122,30 @@ impl World {
         running
     }
 
+    /// Lets go what partitions say they no longer need, and deletes directories that nothing names.
+    pub async fn tidy(&mut self, env: &Env, running: &Running, storage: &dyn Storage) -> usize {
+        while let Some(unneeded) =
+            env.clock.timeout(std::time::Duration::ZERO, running.log.unneeded()).await
+        {
+            for (id, pairs) in unneeded {
+                if let Some(record) = self.records.get_mut(&id) {
+                    record.inherits.retain(|pair| !pairs.contains(pair));
+                }
+            }
+        }
+        let mut deleted = 0;
+        for epoch in 1..self.epoch {
+            let dir = BrokerDir { broker: BrokerId(1), epoch: BrokerEpoch(epoch) };
+            let named = self.records.values().any(|record| {
+                record.leader.iter().chain(&record.inherits).any(|(of, _)| *of == dir)
+            });
+            if !named && storage.delete_dir(dir).await.is_ok() {
+                deleted += 1;
+            }
+        }
+        deleted
+    }
+
     /// A clean stop.
     pub async fn stop(&mut self, running: Running) -> LaneEnd {
         let end = running.log.stop().await;

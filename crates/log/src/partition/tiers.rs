@@ -1,0 +1,229 @@
+//! What moves a partition's records from raw journals to runs and segments, and what deletes them: all
+//! changes of the root, and the exchange of places in memory after the durable steps were taken.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+
+use talos_common::{BrokerDir, LeaderEpoch};
+use talos_storage::FilePath;
+
+use super::{Offsets, PartitionLog, State};
+use crate::epochs::Epochs;
+use crate::extent::{Extent, Place};
+use crate::format::Frame;
+use crate::producers::Producers;
+use crate::root::{Head, Root, RootError};
+use crate::run::Run;
+use crate::runs::SegmentEntry;
+
+/// What of a partition may be written into a sorted journal or a segment.
+#[derive(Debug)]
+pub(crate) struct Sortable {
+    /// Runs of sorted journals, behind all segments.
+    pub(crate) runs: Vec<Arc<Run>>,
+    /// Raw batches that go on from them, in closed files.
+    pub(crate) extents: Vec<Extent>,
+    /// Live segments before all that, oldest first.
+    pub(crate) manifest: Vec<SegmentEntry>,
+    /// What is known of producers below the end of `extents`.
+    pub(crate) producers: Producers,
+    /// The log's leader epochs.
+    pub(crate) epochs: Epochs,
+}
+
+impl Sortable {
+    pub(crate) fn bytes(&self) -> u64 {
+        let raw: u64 = self.extents.iter().map(|extent| u64::from(extent.length)).sum();
+        raw + self.runs.iter().map(|run| run.bytes).sum::<u64>()
+    }
+
+    /// The offsets from the first to behind the last record; `None` when there is nothing.
+    pub(crate) fn range(&self) -> Option<(i64, i64)> {
+        let first = self.runs.first().map(|run| run.base_offset);
+        let first = first.or(self.extents.first().map(|extent| extent.base_offset))?;
+        let last = self.extents.last().map(|extent| extent.last_offset + 1);
+        Some((first, last.or(self.runs.last().map(|run| run.end_offset))?))
+    }
+}
+
+impl PartitionLog {
+    /// Moves the log start to `offset`, durably, through the root. Moving it back or to where it is
+    /// changes nothing; beyond the high watermark is refused. Gives the log start afterwards.
+    ///
+    /// # Errors
+    /// [`RootError`]; `OutOfRange` when `offset` lies above the high watermark.
+    pub async fn advance_log_start(&self, offset: i64) -> Result<i64, RootError> {
+        let mut root = self.root.lock().await;
+        let Offsets { log_start, high_watermark, .. } = self.offsets();
+        if offset > high_watermark {
+            return Err(RootError::OutOfRange { offset, high_watermark });
+        }
+        if offset <= log_start {
+            return Ok(log_start);
+        }
+        let epoch = self.newest_epoch();
+        let next = Root { log_start: offset, ..root.covering(offset, epoch) };
+        self.swap(&mut root, next).await?;
+        self.drop_below(offset, root.head);
+        Ok(offset)
+    }
+
+    async fn swap(&self, root: &mut Root, next: Root) -> Result<(), RootError> {
+        let next = Root { generation: root.generation + 1, ..next };
+        self.root_handle.swap(next.encode()).await?;
+        *root = next;
+        Ok(())
+    }
+
+    /// Forgets what lies wholly below the log start. The head stays: the root names it.
+    fn drop_below(&self, offset: i64, head: Option<Head>) {
+        let mut state = self.state();
+        state.log_start = offset;
+        state.moves += 1;
+        let mut dead = Vec::new();
+        while state.runs.front().is_some_and(|run| run.end_offset <= offset) {
+            if let Some(run) = state.runs.pop_front() {
+                state.size_bytes -= run.bytes;
+                let is_head =
+                    run.segment.zip(head).is_some_and(|(s, head)| s.attempt == head.attempt);
+                if run.segment.is_some() && !is_head {
+                    dead.push(run.file.clone());
+                }
+            }
+        }
+        while state.extents.front().is_some_and(|extent| !extent.reaches(offset)) {
+            if let Some(extent) = state.extents.pop_front() {
+                state.size_bytes -= u64::from(extent.length);
+            }
+        }
+        state.epochs.trim(offset);
+        drop(state);
+        self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner).append(&mut dead);
+    }
+
+    /// Segments that were cut off by the log start since the last call.
+    pub(crate) fn take_dead_segments(&self) -> Vec<FilePath> {
+        std::mem::take(&mut *self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The offset up to which records may be deleted by retention: segments, runs and raw batches
+    /// whose newest record is older than `before_ms`, and the oldest ones beyond `limit_bytes`.
+    pub fn retention_offset(&self, before_ms: Option<i64>, limit_bytes: Option<u64>) -> i64 {
+        let state = self.state();
+        let mut kept_bytes = state.size_bytes;
+        let mut offset = state.log_start;
+        let runs = state.runs.iter().map(|run| (run.max_timestamp, run.bytes, run.end_offset));
+        let extents = state.extents.iter();
+        let extents = extents.map(|e| (e.max_timestamp, u64::from(e.length), e.last_offset + 1));
+        for (max_timestamp, bytes, end_offset) in runs.chain(extents) {
+            let too_old = before_ms.is_some_and(|before| max_timestamp < before);
+            let too_much = limit_bytes.is_some_and(|limit| kept_bytes - bytes >= limit);
+            if !too_old && !too_much {
+                break;
+            }
+            kept_bytes -= bytes;
+            offset = end_offset;
+        }
+        offset
+    }
+
+    /// What may be sorted: raw batches in files for which `is_closed`, and the runs of sorted journals
+    /// before them.
+    pub(crate) fn sortable(&self, is_closed: impl Fn(&Place) -> bool) -> Sortable {
+        let state = self.state();
+        if state.ended.is_some() {
+            return Sortable {
+                runs: Vec::new(),
+                extents: Vec::new(),
+                manifest: Vec::new(),
+                producers: Producers::new(),
+                epochs: Epochs::default(),
+            };
+        }
+        let runs = state.runs.iter().filter(|run| run.segment.is_none()).cloned().collect();
+        let closed = state.extents.iter().take_while(|extent| is_closed(&extent.place));
+        let extents: Vec<Extent> = closed.cloned().collect();
+        let end = extents.last().map(|extent| extent.last_offset + 1);
+        let end = end.or(state.runs.back().map(|run| run.end_offset)).unwrap_or(state.log_start);
+        Sortable {
+            runs,
+            extents,
+            manifest: state.runs.iter().filter_map(|run| run.segment).collect(),
+            producers: state.producers.below(end),
+            epochs: state.epochs.below(end),
+        }
+    }
+
+    /// The files of all runs that are read from.
+    pub(crate) fn run_files(&self) -> Vec<FilePath> {
+        self.state().runs.iter().map(|run| run.file.clone()).collect()
+    }
+
+    /// Whether former leaderships are still listed as inherited.
+    pub(crate) fn has_inherits(&self) -> bool {
+        !self.inherits.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Takes the inherited pairs in whose directories nothing of this log is read any more. Called
+    /// when a pass has put everything raw, and the producer state, into `own`.
+    pub(crate) fn take_unneeded(&self, own: BrokerDir) -> Vec<(BrokerDir, LeaderEpoch)> {
+        let mut used: BTreeSet<BrokerDir> = BTreeSet::from([own]);
+        let state = self.state();
+        used.extend(state.runs.iter().filter_map(|run| run.file.dir()));
+        used.extend(state.extents.iter().map(|extent| {
+            let Place::Journal { id, .. } = extent.place;
+            id.dir
+        }));
+        drop(state);
+        let mut inherits = self.inherits.lock().unwrap_or_else(PoisonError::into_inner);
+        let (kept, unneeded) = inherits.iter().partition(|(dir, _)| used.contains(dir));
+        *inherits = kept;
+        unneeded
+    }
+
+    /// Puts `runs`, which hold the same records as the places from `base_offset` to `end_offset`
+    /// (exclusive), in their stead.
+    pub(crate) fn replace(&self, base_offset: i64, end_offset: i64, runs: Vec<Arc<Run>>) {
+        let mut state = self.state();
+        let State { runs: old, extents, log_start, .. } = &mut *state;
+        old.retain(|run| run.end_offset <= base_offset || run.base_offset >= end_offset);
+        while extents.front().is_some_and(|extent| extent.last_offset < end_offset) {
+            extents.pop_front();
+        }
+        let at = old.partition_point(|run| run.end_offset <= base_offset);
+        let live = runs.into_iter().filter(|run| run.end_offset > *log_start);
+        let tail = old.split_off(at);
+        old.extend(live);
+        old.extend(tail);
+        let raw: u64 = extents.iter().map(|extent| u64::from(extent.length)).sum();
+        let size_bytes = raw + old.iter().map(|run| run.bytes).sum::<u64>();
+        state.size_bytes = size_bytes;
+        state.moves += 1;
+    }
+
+    /// Makes `segments`, which are durable, part of the log: the last one becomes the head. Gives the
+    /// frame that states it, to be made durable before what they replace may go (E-J14).
+    pub(crate) async fn publish_segments(
+        &self,
+        base_offset: i64,
+        segments: Vec<Arc<Run>>,
+    ) -> Result<Option<Frame>, RootError> {
+        let mut root = self.root.lock().await;
+        let Some((newest, run)) = segments.last().and_then(|run| Some((run.segment?, run))) else {
+            return Ok(None);
+        };
+        let head = Head {
+            base_offset: newest.base_offset,
+            leader_epoch: newest.leader_epoch,
+            attempt: newest.attempt,
+            file_bytes: newest.file_bytes,
+        };
+        let epoch = run.known().and_then(|entry| entry.epochs.newest());
+        let next = root.covering(newest.end_offset, epoch);
+        self.swap(&mut root, Root { head: Some(head), ..next }).await?;
+        let end_offset = newest.end_offset;
+        self.replace(base_offset, end_offset, segments);
+        let (partition, root_generation) = (self.id, root.generation);
+        Ok(Some(Frame::Published { partition, end_offset, root_generation }))
+    }
+}

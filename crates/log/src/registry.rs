@@ -1,0 +1,100 @@
+//! The open partitions of a broker epoch, as its background tasks see them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use talos_common::{BrokerDir, LeaderEpoch, TopicPartitionId};
+use tokio::sync::{Notify, oneshot};
+
+use crate::partition::PartitionLog;
+
+/// A partition and the inherited pairs that it no longer needs.
+pub type Unneeded = (TopicPartitionId, Vec<(BrokerDir, LeaderEpoch)>);
+
+/// The open partitions. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registry {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    state: Mutex<State>,
+    unneeded: Notify,
+    sort: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    logs: BTreeMap<TopicPartitionId, Arc<PartitionLog>>,
+    unneeded: Vec<Unneeded>,
+    ask: Option<oneshot::Sender<Result<(), String>>>,
+}
+
+impl Registry {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, log: &Arc<PartitionLog>) {
+        self.state().logs.insert(log.id(), Arc::clone(log));
+    }
+
+    pub(crate) fn remove(&self, id: TopicPartitionId) {
+        self.state().logs.remove(&id);
+    }
+
+    /// The partitions whose leadership lasts, in order.
+    pub(crate) fn logs(&self) -> Vec<Arc<PartitionLog>> {
+        let mut state = self.state();
+        state.logs.retain(|_, log| log.ended().is_none());
+        state.logs.values().cloned().collect()
+    }
+
+    pub(crate) fn holds(&self, id: TopicPartitionId) -> bool {
+        self.state().logs.contains_key(&id)
+    }
+
+    /// Collects the inherited pairs that partitions no longer need, for whoever keeps the ownership
+    /// records. `own` is the directory of this epoch.
+    pub(crate) fn note_unneeded(&self, own: BrokerDir) {
+        let mut found = Vec::new();
+        for log in self.logs() {
+            let pairs = log.take_unneeded(own);
+            if !pairs.is_empty() {
+                found.push((log.id(), pairs));
+            }
+        }
+        if !found.is_empty() {
+            self.state().unneeded.append(&mut found);
+            self.inner.unneeded.notify_one();
+        }
+    }
+
+    /// Waits until there are unneeded pairs, and takes them. Cancel safe.
+    pub(crate) async fn unneeded(&self) -> Vec<Unneeded> {
+        loop {
+            let taken = std::mem::take(&mut self.state().unneeded);
+            if !taken.is_empty() {
+                return taken;
+            }
+            self.inner.unneeded.notified().await;
+        }
+    }
+
+    /// Asks for a sorting pass; the receiver hears how it went.
+    pub(crate) fn ask_to_sort(&self) -> oneshot::Receiver<Result<(), String>> {
+        let (sender, receiver) = oneshot::channel();
+        self.state().ask = Some(sender);
+        self.inner.sort.notify_one();
+        receiver
+    }
+
+    pub(crate) async fn asked_to_sort(&self) {
+        self.inner.sort.notified().await;
+    }
+
+    pub(crate) fn take_ask(&self) -> Option<oneshot::Sender<Result<(), String>>> {
+        self.state().ask.take()
+    }
+}

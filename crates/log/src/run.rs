@@ -1,0 +1,107 @@
+//! A run as a partition holds it: which file, which offsets, and its blocks once they are needed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use talos_common::TopicPartitionId;
+use talos_storage::{FilePath, Storage};
+use tokio::sync::OnceCell;
+
+use crate::runs::{self, RunEntry, RunFileError, RunKind, SegmentEntry};
+
+/// A stretch of one partition in a sorted journal or a segment.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) file: FilePath,
+    pub(crate) base_offset: i64,
+    /// Exclusive.
+    pub(crate) end_offset: i64,
+    /// Bytes of its batches.
+    pub(crate) bytes: u64,
+    /// Largest timestamp in it, in milliseconds.
+    pub(crate) max_timestamp: i64,
+    /// Set when it is a segment.
+    pub(crate) segment: Option<SegmentEntry>,
+    cluster: [u8; 16],
+    entry: OnceCell<Arc<RunEntry>>,
+}
+
+impl Run {
+    /// A run of a sorted journal, whose index is in memory.
+    pub(crate) fn sorted(file: FilePath, entry: RunEntry) -> Arc<Self> {
+        Self::loaded(file, entry, None)
+    }
+
+    /// A segment that was just written.
+    pub(crate) fn written(file: FilePath, entry: RunEntry, segment: SegmentEntry) -> Arc<Self> {
+        Self::loaded(file, entry, Some(segment))
+    }
+
+    fn loaded(file: FilePath, entry: RunEntry, segment: Option<SegmentEntry>) -> Arc<Self> {
+        Arc::new(Self {
+            file,
+            base_offset: entry.base_offset,
+            end_offset: entry.end_offset,
+            bytes: entry.bytes,
+            max_timestamp: entry.max_timestamp(),
+            segment,
+            cluster: [0; 16],
+            entry: OnceCell::new_with(Some(Arc::new(entry))),
+        })
+    }
+
+    /// A segment that a manifest names; its footer is read at first use.
+    pub(crate) fn segment(
+        partition: TopicPartitionId,
+        segment: SegmentEntry,
+        cluster: [u8; 16],
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            file: segment.path(partition),
+            base_offset: segment.base_offset,
+            end_offset: segment.end_offset,
+            bytes: segment.bytes,
+            max_timestamp: segment.max_timestamp,
+            segment: Some(segment),
+            cluster,
+            entry: OnceCell::new(),
+        })
+    }
+
+    /// The run's blocks. Cancel safe.
+    pub(crate) async fn entry(
+        &self,
+        storage: &Arc<dyn Storage>,
+    ) -> Result<Arc<RunEntry>, RunFileError> {
+        let load = async {
+            let len = self.segment.map_or(0, |segment| segment.file_bytes);
+            let index =
+                runs::read_index(storage, &self.file, len, RunKind::Segment, self.cluster).await?;
+            let run = index.runs.into_iter().next().filter(|run| {
+                (run.base_offset, run.end_offset) == (self.base_offset, self.end_offset)
+            });
+            run.map(Arc::new).ok_or_else(|| RunFileError::Corrupt {
+                file: self.file.clone(),
+                position: 0,
+                what: "the segment holds other offsets than the manifest says".into(),
+            })
+        };
+        self.entry.get_or_try_init(|| load).await.cloned()
+    }
+
+    /// The run's producer state and epochs, if its index is in memory.
+    pub(crate) fn known(&self) -> Option<&Arc<RunEntry>> {
+        self.entry.get()
+    }
+
+    /// Whole batches from the one that holds `offset` on: see [`runs::read_block_run`].
+    pub(crate) async fn read(
+        &self,
+        storage: &Arc<dyn Storage>,
+        offset: i64,
+        max_bytes: usize,
+    ) -> Result<Bytes, RunFileError> {
+        let entry = self.entry(storage).await?;
+        runs::read_block_run(storage, &self.file, &entry, offset, max_bytes).await
+    }
+}

@@ -1,0 +1,381 @@
+//! Files sorted by partition and offset: *sorted journals* (many partitions, in a broker directory) and
+//! *segments* (one partition, named by its root). One format for both.
+//!
+//! ```text
+//! header   32 bytes: magic, format, kind, cluster id, CRC-32C
+//! runs     record batches back to back, one run after the other
+//! index    one entry for each run (see [`RunEntry`]); in a segment, then the manifest
+//! footer   28 bytes: position, length and CRC-32C of the index; CRC-32C of these; magic
+//! ```
+//!
+//! Numbers are little-endian. A run is cut into blocks of whole batches, each with a CRC-32C in the
+//! index that covers all its bytes, base offsets and leader epochs included: a read takes whole blocks
+//! and checks them.
+
+mod reader;
+
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use talos_common::{LeaderEpoch, TopicId, TopicPartitionId};
+use talos_protocol::batch::{BatchHeader, crc32c};
+use talos_storage::FilePath;
+
+use crate::epochs::Epochs;
+use crate::producers::Producers;
+
+pub(crate) use reader::{RunFileError, read_block_run, read_index};
+
+const MAGIC: [u8; 8] = *b"TALOSRUN";
+const FORMAT: u16 = 1;
+/// Bytes of the header.
+pub(crate) const HEADER_BYTES: u64 = 32;
+/// Bytes of the footer.
+pub(crate) const FOOTER_BYTES: u64 = 28;
+/// A block is closed once it has this many bytes.
+const BLOCK_BYTES: u64 = 64 << 10;
+const INDEX_VERSION: u8 = 1;
+
+/// What a run file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RunKind {
+    Sorted = 1,
+    Segment = 2,
+}
+
+/// A stretch of whole batches of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// Offset of the first record.
+    pub(crate) base_offset: i64,
+    /// Where it starts in the file; it ends where the next begins, the last with its run.
+    pub(crate) position: u64,
+    /// Largest timestamp in it, in milliseconds.
+    pub(crate) max_timestamp: i64,
+    /// CRC-32C of its bytes.
+    pub(crate) crc: u32,
+}
+
+/// One run as the index has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunEntry {
+    pub(crate) partition: TopicPartitionId,
+    /// The leader epoch that wrote the file.
+    pub(crate) leader_epoch: LeaderEpoch,
+    pub(crate) base_offset: i64,
+    /// Exclusive.
+    pub(crate) end_offset: i64,
+    pub(crate) position: u64,
+    pub(crate) bytes: u64,
+    /// The log's leader epochs up to the end of the run.
+    pub(crate) epochs: Epochs,
+    /// Producer state at the end of the run: the fold of everything below it.
+    pub(crate) producers: Producers,
+    pub(crate) blocks: Arc<[Block]>,
+}
+
+/// One live segment, as the manifest in the head's footer names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentEntry {
+    pub(crate) base_offset: i64,
+    /// Exclusive.
+    pub(crate) end_offset: i64,
+    pub(crate) leader_epoch: LeaderEpoch,
+    pub(crate) attempt: u64,
+    /// Bytes of its batches.
+    pub(crate) bytes: u64,
+    /// Bytes of the whole file.
+    pub(crate) file_bytes: u64,
+    pub(crate) max_timestamp: i64,
+}
+
+impl SegmentEntry {
+    pub(crate) fn path(&self, partition: TopicPartitionId) -> FilePath {
+        FilePath::Segment {
+            partition,
+            base_offset: self.base_offset,
+            leader_epoch: self.leader_epoch,
+            attempt: self.attempt,
+        }
+    }
+}
+
+/// The index of a run file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunIndex {
+    pub(crate) runs: Vec<RunEntry>,
+    /// All live segments up to and with this one, oldest first; empty in a sorted journal.
+    pub(crate) manifest: Vec<SegmentEntry>,
+}
+
+/// Builds a run file in memory; its callers keep it below a few dozen MiB.
+#[derive(Debug)]
+pub(crate) struct RunFileBuilder {
+    parts: Vec<Bytes>,
+    position: u64,
+    runs: Vec<RunEntry>,
+}
+
+/// A run that is being written.
+#[derive(Debug)]
+pub(crate) struct OpenRun {
+    partition: TopicPartitionId,
+    leader_epoch: LeaderEpoch,
+    base_offset: i64,
+    end_offset: i64,
+    position: u64,
+    blocks: Vec<Block>,
+    /// Batches of the block that is being filled.
+    block: Vec<Bytes>,
+    block_bytes: u64,
+    block_time: i64,
+}
+
+impl OpenRun {
+    /// Offset behind its last record so far (exclusive).
+    pub(crate) fn end_offset(&self) -> i64 {
+        self.end_offset
+    }
+}
+
+impl RunFileBuilder {
+    pub(crate) fn new(kind: RunKind, cluster: [u8; 16]) -> Self {
+        let mut header = BytesMut::with_capacity(HEADER_BYTES as usize);
+        header.put_slice(&MAGIC);
+        header.put_u16_le(FORMAT);
+        header.put_u8(kind as u8);
+        header.put_u8(0);
+        header.put_slice(&cluster);
+        let crc = crc32c(&header);
+        header.put_u32_le(crc);
+        Self { parts: vec![header.freeze()], position: HEADER_BYTES, runs: Vec::new() }
+    }
+
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.position
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Begins a run whose first record has `base_offset`.
+    pub(crate) fn begin(
+        &self,
+        partition: TopicPartitionId,
+        leader_epoch: LeaderEpoch,
+        base_offset: i64,
+    ) -> OpenRun {
+        OpenRun {
+            partition,
+            leader_epoch,
+            base_offset,
+            end_offset: base_offset,
+            position: self.position,
+            blocks: Vec::new(),
+            block: Vec::new(),
+            block_bytes: 0,
+            block_time: i64::MIN,
+        }
+    }
+
+    /// Adds one checked batch to the run, which must be the only open one.
+    pub(crate) fn push(&mut self, run: &mut OpenRun, header: &BatchHeader, batch: Bytes) {
+        run.end_offset = header.last_offset() + 1;
+        run.block_bytes += batch.len() as u64;
+        run.block_time = run.block_time.max(header.max_timestamp);
+        if run.block.is_empty() {
+            run.blocks.push(Block {
+                base_offset: header.base_offset,
+                position: self.position,
+                max_timestamp: 0,
+                crc: 0,
+            });
+        }
+        run.block.push(batch);
+        if run.block_bytes >= BLOCK_BYTES {
+            self.close_block(run);
+        }
+    }
+
+    fn close_block(&mut self, run: &mut OpenRun) {
+        let Some(block) = run.blocks.last_mut() else { return };
+        let mut bytes = BytesMut::with_capacity(run.block_bytes as usize);
+        run.block.drain(..).for_each(|batch| bytes.extend_from_slice(&batch));
+        block.crc = crc32c(&bytes);
+        block.max_timestamp = run.block_time;
+        self.position += bytes.len() as u64;
+        self.parts.push(bytes.freeze());
+        (run.block_bytes, run.block_time) = (0, i64::MIN);
+    }
+
+    /// Ends the run; `epochs` and `producers` are the log's up to its last record.
+    pub(crate) fn end(&mut self, mut run: OpenRun, epochs: Epochs, producers: Producers) {
+        if !run.block.is_empty() {
+            self.close_block(&mut run);
+        }
+        self.runs.push(RunEntry {
+            partition: run.partition,
+            leader_epoch: run.leader_epoch,
+            base_offset: run.base_offset,
+            end_offset: run.end_offset,
+            position: run.position,
+            bytes: self.position - run.position,
+            epochs,
+            producers,
+            blocks: run.blocks.into(),
+        });
+    }
+
+    /// The runs ended so far.
+    pub(crate) fn runs(&self) -> &[RunEntry] {
+        &self.runs
+    }
+
+    /// The whole file in parts, and its index. `manifest` names the segments before this one, oldest
+    /// first; `itself` is this one, whose `file_bytes` is filled in (`None` in a sorted journal).
+    pub(crate) fn finish(
+        mut self,
+        manifest: Vec<SegmentEntry>,
+        itself: Option<SegmentEntry>,
+    ) -> (Vec<Bytes>, RunIndex) {
+        let mut index = RunIndex { runs: self.runs, manifest };
+        index.manifest.extend(itself);
+        let mut out = BytesMut::new();
+        index.encode(&mut out);
+        if itself.is_some() {
+            // Its width does not depend on its value.
+            let file_bytes = self.position + out.len() as u64 + FOOTER_BYTES;
+            if let Some(last) = index.manifest.last_mut() {
+                last.file_bytes = file_bytes;
+            }
+            out.clear();
+            index.encode(&mut out);
+        }
+        let mut footer = BytesMut::with_capacity(FOOTER_BYTES as usize);
+        footer.put_u64_le(self.position);
+        // An index describes at most some dozen MiB of batches and the manifest.
+        footer.put_u32_le(out.len() as u32);
+        footer.put_u32_le(crc32c(&out));
+        let crc = crc32c(&footer);
+        footer.put_u32_le(crc);
+        footer.put_slice(&MAGIC);
+        self.parts.push(out.freeze());
+        self.parts.push(footer.freeze());
+        (self.parts, index)
+    }
+}
+
+impl RunIndex {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u8(INDEX_VERSION);
+        out.put_u32_le(self.runs.len() as u32);
+        for run in &self.runs {
+            out.put_slice(&run.partition.topic.0);
+            out.put_i32_le(run.partition.partition);
+            out.put_i32_le(run.leader_epoch.0);
+            out.put_i64_le(run.base_offset);
+            out.put_i64_le(run.end_offset);
+            out.put_u64_le(run.position);
+            out.put_u64_le(run.bytes);
+            out.put_u32_le(run.epochs.starts().len() as u32);
+            for (epoch, start) in run.epochs.starts() {
+                out.put_i32_le(epoch.0);
+                out.put_i64_le(*start);
+            }
+            run.producers.encode(out);
+            out.put_u32_le(run.blocks.len() as u32);
+            for block in run.blocks.iter() {
+                out.put_i64_le(block.base_offset);
+                out.put_u64_le(block.position);
+                out.put_i64_le(block.max_timestamp);
+                out.put_u32_le(block.crc);
+            }
+        }
+        out.put_u32_le(self.manifest.len() as u32);
+        for segment in &self.manifest {
+            out.put_i64_le(segment.base_offset);
+            out.put_i64_le(segment.end_offset);
+            out.put_i32_le(segment.leader_epoch.0);
+            out.put_u64_le(segment.attempt);
+            out.put_u64_le(segment.bytes);
+            out.put_u64_le(segment.file_bytes);
+            out.put_i64_le(segment.max_timestamp);
+        }
+    }
+
+    /// Reads what `encode` wrote; `None` for all other bytes.
+    fn decode(mut bytes: Bytes) -> Option<Self> {
+        let from = &mut bytes;
+        if from.try_get_u8().ok()? != INDEX_VERSION {
+            return None;
+        }
+        let mut index = Self::default();
+        for _ in 0..from.try_get_u32_le().ok()? {
+            index.runs.push(RunEntry::decode(from)?);
+        }
+        for _ in 0..from.try_get_u32_le().ok()? {
+            index.manifest.push(SegmentEntry {
+                base_offset: from.try_get_i64_le().ok()?,
+                end_offset: from.try_get_i64_le().ok()?,
+                leader_epoch: LeaderEpoch(from.try_get_i32_le().ok()?),
+                attempt: from.try_get_u64_le().ok()?,
+                bytes: from.try_get_u64_le().ok()?,
+                file_bytes: from.try_get_u64_le().ok()?,
+                max_timestamp: from.try_get_i64_le().ok()?,
+            });
+        }
+        from.is_empty().then_some(index)
+    }
+}
+
+impl RunEntry {
+    fn decode(from: &mut Bytes) -> Option<Self> {
+        let mut topic = [0_u8; 16];
+        from.try_copy_to_slice(&mut topic).ok()?;
+        let partition = from.try_get_i32_le().ok()?;
+        let partition = TopicPartitionId { topic: TopicId(topic), partition };
+        let leader_epoch = LeaderEpoch(from.try_get_i32_le().ok()?);
+        let (base_offset, end_offset) = (from.try_get_i64_le().ok()?, from.try_get_i64_le().ok()?);
+        let (position, bytes) = (from.try_get_u64_le().ok()?, from.try_get_u64_le().ok()?);
+        let mut epochs = Epochs::default();
+        for _ in 0..from.try_get_u32_le().ok()? {
+            let epoch = LeaderEpoch(from.try_get_i32_le().ok()?);
+            epochs.note(epoch, from.try_get_i64_le().ok()?);
+        }
+        let producers = Producers::decode(from)?;
+        let mut blocks = Vec::new();
+        for _ in 0..from.try_get_u32_le().ok()? {
+            blocks.push(Block {
+                base_offset: from.try_get_i64_le().ok()?,
+                position: from.try_get_u64_le().ok()?,
+                max_timestamp: from.try_get_i64_le().ok()?,
+                crc: from.try_get_u32_le().ok()?,
+            });
+        }
+        let sound = base_offset <= end_offset
+            && position.checked_add(bytes).is_some()
+            && blocks.is_empty() == (bytes == 0)
+            && blocks.windows(2).all(|pair| pair[0].position < pair[1].position)
+            && blocks.first().is_none_or(|first| first.position == position)
+            && blocks.last().is_none_or(|last| last.position < position + bytes);
+        sound.then(|| Self {
+            partition,
+            leader_epoch,
+            base_offset,
+            end_offset,
+            position,
+            bytes,
+            epochs,
+            producers,
+            blocks: blocks.into(),
+        })
+    }
+
+    /// Largest timestamp in the run, in milliseconds; `i64::MIN` when it is empty.
+    pub(crate) fn max_timestamp(&self) -> i64 {
+        self.blocks.iter().map(|block| block.max_timestamp).max().unwrap_or(i64::MIN)
+    }
+}

@@ -1,0 +1,462 @@
+//! The background task that rewrites closed journals by partition, publishes segments, and lets files
+//! go: so files and metadata writes follow bytes, not partitions (E-J9).
+//!
+//! One pass: every partition's batches in closed journals (and in directories that are inherited) go
+//! into a segment when there are enough of them, else into a sorted journal with those of other
+//! partitions. The order of durable steps is the point:
+//!
+//! ```text
+//! segment durable → root swapped → published frame durable ┐
+//! sorted journals durable ─────────→ catalog frame durable ┴→ places exchanged → raw files deleted
+//! ```
+//!
+//! A pass that is cut off anywhere leaves files that nothing names.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use talos_common::{BrokerDir, Env, LaneId, TopicPartitionId};
+use talos_protocol::batch::{BatchHeader, Batches};
+use talos_storage::{Error as StorageError, FilePath, Storage};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::extent::Place;
+use crate::format::{Frame, JournalId};
+use crate::lane::Lane;
+use crate::partition::PartitionLog;
+use crate::partition::ReadError;
+use crate::partition::tiers::Sortable;
+use crate::registry::Registry;
+use crate::root::RootError;
+use crate::run::Run;
+use crate::runs::{OpenRun, RunFileBuilder, RunFileError, RunKind, SegmentEntry};
+
+/// A sorted journal is closed once it has this many bytes: it is built in memory.
+const SORTED_FILE_BYTES: u64 = 32 << 20;
+/// More live sorted journals than this are merged.
+const MAX_SORTED: usize = 32;
+/// A segment's file goes this long after the root stopped reaching it: readers may be at it.
+const DELETE_DELAY: Duration = Duration::from_secs(60);
+/// Between looks at what may go, and after a pass that failed.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Extents read at once.
+const READ_EXTENTS: usize = 512;
+/// Bytes of a run read at once.
+const READ_RUN_BYTES: usize = 4 << 20;
+
+/// What a sorter is made of.
+#[derive(Debug)]
+pub(crate) struct SorterParts {
+    pub(crate) env: Env,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) cluster: [u8; 16],
+    pub(crate) dir: BrokerDir,
+    pub(crate) lane_id: LaneId,
+    pub(crate) lane: Lane,
+    pub(crate) registry: Registry,
+    /// Number of the journal file that is being written.
+    pub(crate) current_file: watch::Receiver<u64>,
+    /// Closed raw bytes that start a pass.
+    pub(crate) sort_bytes: u64,
+    /// Bytes of a partition that are worth a segment, and of one segment.
+    pub(crate) segment_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sorter {
+    parts: SorterParts,
+    /// Raw files below this are deleted.
+    replaced_below: u64,
+    /// Numbers are never used again, whatever became of their files.
+    next_sorted: Arc<AtomicU64>,
+    /// Live sorted journals of this directory and the runs in them.
+    live: BTreeMap<u64, Vec<LiveRun>>,
+    /// The sorted journal that holds a partition's newest producer state.
+    newest_state: BTreeMap<TopicPartitionId, u64>,
+    dying: VecDeque<(Instant, FilePath)>,
+}
+
+#[derive(Debug)]
+struct LiveRun {
+    partition: TopicPartitionId,
+    has_producers: bool,
+}
+
+/// A run that takes the place of others once the catalog is durable.
+#[derive(Debug)]
+struct Exchange {
+    log: Arc<PartitionLog>,
+    range: (i64, i64),
+    file: u64,
+    index: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PassError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    RunFile(#[from] RunFileError),
+    #[error(transparent)]
+    Root(#[from] RootError),
+    #[error("{0}")]
+    Batch(#[from] talos_protocol::batch::BatchError),
+    #[error("the journal is closed")]
+    Closed,
+}
+
+impl Sorter {
+    pub(crate) fn new(parts: SorterParts) -> Self {
+        Self {
+            parts,
+            replaced_below: 0,
+            next_sorted: Arc::default(),
+            live: BTreeMap::new(),
+            newest_state: BTreeMap::new(),
+            dying: VecDeque::new(),
+        }
+    }
+
+    /// Runs until the broker stops.
+    pub(crate) async fn run(mut self) {
+        let tasks = self.parts.env.tasks.clone();
+        let registry = self.parts.registry.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = tasks.stopping() => return,
+                changed = self.parts.current_file.changed() => if changed.is_err() { return },
+                () = registry.asked_to_sort() => {}
+                () = self.parts.env.clock.sleep(PAUSE) => {}
+            }
+            let asked = registry.take_ask();
+            if asked.is_some() || self.is_due() {
+                let outcome = self.pass().await;
+                if let Err(error) = &outcome {
+                    tracing::warn!(%error, "sorting the journals failed; it is tried again");
+                    if asked.is_none() {
+                        self.parts.env.clock.sleep(PAUSE).await;
+                    }
+                }
+                if let Some(asked) = asked {
+                    // Whoever asked may have left.
+                    let _ = asked.send(outcome.map_err(|error| error.to_string()));
+                }
+            }
+            self.delete_dead_segments().await;
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let closed = *self.parts.current_file.borrow() - self.replaced_below;
+        closed.saturating_mul(self.parts.storage.traits().file_bytes) >= self.parts.sort_bytes
+    }
+
+    async fn pass(&mut self) -> Result<(), PassError> {
+        let upto = *self.parts.current_file.borrow_and_update();
+        let dir = self.parts.dir;
+        let is_closed = |place: &Place| {
+            let Place::Journal { id, .. } = place;
+            id.dir != dir || id.number < upto
+        };
+        let merge = self.live.len() > MAX_SORTED;
+        let mut frames = Vec::new();
+        let mut sorted = SortedFiles::new(self);
+        for log in self.parts.registry.logs() {
+            let mut source = log.sortable(is_closed);
+            let inherited = |run: &Arc<Run>| run.file.dir().is_some_and(|of| of != dir);
+            if source.bytes() >= self.parts.segment_bytes {
+                frames.extend(self.write_segments(&log, source).await?);
+                continue;
+            }
+            if !merge && !source.runs.iter().any(inherited) {
+                source.runs.clear();
+            }
+            sorted.add(&log, source).await?;
+        }
+        let (files, exchanges) = sorted.finish().await?;
+        let named: Vec<u64> = self.live.keys().chain(files.keys()).copied().collect();
+        frames.push(Frame::Catalog { sorted: named, replaced_below: upto });
+        self.make_durable(&frames).await?;
+        self.exchange(files, exchanges);
+        for number in self.replaced_below..upto {
+            let id = JournalId { dir, lane: self.parts.lane_id, number };
+            self.parts.storage.delete(&id.path()).await?;
+        }
+        self.replaced_below = upto;
+        self.drop_dead_sorted().await
+    }
+
+    async fn make_durable(&self, frames: &[Frame]) -> Result<(), PassError> {
+        let durable = self.parts.lane.push_control(frames).map_err(|_| PassError::Closed)?;
+        durable.await.map_err(|_| PassError::Closed)
+    }
+
+    /// The catalog is durable: readers take the new places.
+    fn exchange(&mut self, files: BTreeMap<u64, Vec<Arc<Run>>>, exchanges: Vec<Exchange>) {
+        for (number, runs) in &files {
+            let live = runs.iter().filter_map(|run| {
+                let entry = run.known()?;
+                let has_producers = !entry.producers.is_empty();
+                Some(LiveRun { partition: entry.partition, has_producers })
+            });
+            self.live.insert(*number, live.collect());
+        }
+        for Exchange { log, range, file, index } in exchanges {
+            self.newest_state.insert(log.id(), file);
+            let run = files.get(&file).and_then(|runs| runs.get(index));
+            if let Some(run) = run.filter(|run| run.bytes > 0) {
+                log.replace(range.0, range.1, vec![Arc::clone(run)]);
+            }
+        }
+        self.parts.registry.note_unneeded(self.parts.dir);
+    }
+
+    /// Lets sorted journals go in which no run is needed: a catalog without them first.
+    async fn drop_dead_sorted(&mut self) -> Result<(), PassError> {
+        let mut used = BTreeSet::new();
+        let mut emptied = BTreeSet::new();
+        for log in self.parts.registry.logs() {
+            used.extend(log.run_files());
+            if log.producers().is_empty() {
+                emptied.insert(log.id());
+            }
+        }
+        let dir = self.parts.dir;
+        let is_live = |number: u64, runs: &[LiveRun]| {
+            used.contains(&FilePath::Sorted { dir, number })
+                || runs.iter().any(|run| {
+                    let newest = self.newest_state.get(&run.partition) == Some(&number);
+                    let open = self.parts.registry.holds(run.partition);
+                    run.has_producers && newest && open && !emptied.contains(&run.partition)
+                })
+        };
+        let dead: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(number, runs)| !is_live(**number, runs))
+            .map(|(number, _)| *number)
+            .collect();
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let sorted = self.live.keys().filter(|number| !dead.contains(number)).copied().collect();
+        let catalog = Frame::Catalog { sorted, replaced_below: self.replaced_below };
+        self.make_durable(&[catalog]).await?;
+        for number in dead {
+            self.live.remove(&number);
+            self.parts.storage.delete(&FilePath::Sorted { dir, number }).await?;
+        }
+        Ok(())
+    }
+
+    /// Publishes all of `source` as segments and makes the root reach them.
+    async fn write_segments(
+        &mut self,
+        log: &Arc<PartitionLog>,
+        source: Sortable,
+    ) -> Result<Option<Frame>, PassError> {
+        let Some((base_offset, _)) = source.range() else { return Ok(None) };
+        let mut manifest = source.manifest.clone();
+        let mut segments = Vec::new();
+        let mut reader = SourceReader::new(&source);
+        let mut next = reader.next(log, &self.parts.storage).await?;
+        while !next.is_empty() {
+            let mut file = RunFileBuilder::new(RunKind::Segment, self.parts.cluster);
+            let first = BatchHeader::parse(next.first().map_or(&[], |batch| batch))?.base_offset;
+            let mut run = file.begin(log.id(), log.leader_epoch(), first);
+            while !next.is_empty() && file.bytes() < self.parts.segment_bytes {
+                push_all(&mut file, &mut run, next)?;
+                next = reader.next(log, &self.parts.storage).await?;
+            }
+            let end = run.end_offset();
+            file.end(run, source.epochs.below(end), source.producers.below(end));
+            segments.push(self.publish_segment(log, file, &mut manifest).await?);
+        }
+        Ok(log.publish_segments(base_offset, segments).await?)
+    }
+
+    async fn publish_segment(
+        &self,
+        log: &Arc<PartitionLog>,
+        file: RunFileBuilder,
+        manifest: &mut Vec<SegmentEntry>,
+    ) -> Result<Arc<Run>, PassError> {
+        let attempt = self.parts.env.rng.u64(..);
+        let itself = file.runs().first().map(|run| SegmentEntry {
+            base_offset: run.base_offset,
+            end_offset: run.end_offset,
+            leader_epoch: run.leader_epoch,
+            attempt,
+            bytes: run.bytes,
+            file_bytes: 0,
+            max_timestamp: run.max_timestamp(),
+        });
+        let (parts, index) = file.finish(manifest.clone(), itself);
+        let (run, segment) = index
+            .runs
+            .into_iter()
+            .next()
+            .zip(index.manifest.last().copied())
+            .ok_or(PassError::Closed)?;
+        let path = segment.path(log.id());
+        self.parts.storage.publish(&path, parts).await?;
+        *manifest = index.manifest;
+        Ok(Run::written(path, run, segment))
+    }
+
+    async fn delete_dead_segments(&mut self) {
+        let now = self.parts.env.clock.now();
+        for log in self.parts.registry.logs() {
+            self.dying.extend(log.take_dead_segments().into_iter().map(|path| (now, path)));
+        }
+        while let Some((since, path)) = self.dying.front() {
+            if now.duration_since(*since) < DELETE_DELAY {
+                return;
+            }
+            if let Err(error) = self.parts.storage.delete(path).await {
+                tracing::warn!(%path, %error, "a segment can not be deleted; it is tried again");
+                return;
+            }
+            self.dying.pop_front();
+        }
+    }
+}
+
+/// The sorted journals that one pass writes.
+struct SortedFiles {
+    storage: Arc<dyn Storage>,
+    cluster: [u8; 16],
+    dir: BrokerDir,
+    next_number: Arc<AtomicU64>,
+    number: u64,
+    builder: RunFileBuilder,
+    files: BTreeMap<u64, Vec<Arc<Run>>>,
+    exchanges: Vec<Exchange>,
+}
+
+impl SortedFiles {
+    fn new(sorter: &Sorter) -> Self {
+        let cluster = sorter.parts.cluster;
+        Self {
+            storage: Arc::clone(&sorter.parts.storage),
+            cluster,
+            dir: sorter.parts.dir,
+            number: sorter.next_sorted.fetch_add(1, Ordering::Relaxed),
+            next_number: Arc::clone(&sorter.next_sorted),
+            builder: RunFileBuilder::new(RunKind::Sorted, cluster),
+            files: BTreeMap::new(),
+            exchanges: Vec::new(),
+        }
+    }
+
+    /// Adds one partition's run; an empty one when only its producer state must be kept (E-J2).
+    async fn add(&mut self, log: &Arc<PartitionLog>, source: Sortable) -> Result<(), PassError> {
+        let (range, mut run) = match source.range() {
+            Some(range) => (range, self.builder.begin(log.id(), log.leader_epoch(), range.0)),
+            None if log.has_inherits() && !source.producers.is_empty() => {
+                let at = log.offsets().log_start;
+                ((at, at), self.builder.begin(log.id(), log.leader_epoch(), at))
+            }
+            None => return Ok(()),
+        };
+        let mut reader = SourceReader::new(&source);
+        loop {
+            let batches = reader.next(log, &self.storage).await?;
+            if batches.is_empty() {
+                break;
+            }
+            push_all(&mut self.builder, &mut run, batches)?;
+        }
+        self.builder.end(run, source.epochs, source.producers);
+        let index = self.builder.runs().len() - 1;
+        self.exchanges.push(Exchange { log: Arc::clone(log), range, file: self.number, index });
+        if self.builder.bytes() >= SORTED_FILE_BYTES {
+            self.publish().await?;
+        }
+        Ok(())
+    }
+
+    async fn publish(&mut self) -> Result<(), PassError> {
+        let next = RunFileBuilder::new(RunKind::Sorted, self.cluster);
+        let (parts, index) = std::mem::replace(&mut self.builder, next).finish(Vec::new(), None);
+        let path = FilePath::Sorted { dir: self.dir, number: self.number };
+        self.storage.publish(&path, parts).await?;
+        let runs = index.runs.into_iter().map(|entry| Run::sorted(path.clone(), entry)).collect();
+        self.files.insert(self.number, runs);
+        self.number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<(BTreeMap<u64, Vec<Arc<Run>>>, Vec<Exchange>), PassError> {
+        if !self.builder.is_empty() {
+            self.publish().await?;
+        }
+        Ok((self.files, self.exchanges))
+    }
+}
+
+fn push_all(
+    file: &mut RunFileBuilder,
+    run: &mut OpenRun,
+    batches: Vec<Bytes>,
+) -> Result<(), PassError> {
+    for batch in batches {
+        let header = BatchHeader::parse(&batch)?;
+        file.push(run, &header, batch);
+    }
+    Ok(())
+}
+
+/// Reads the batches of a source in order, some at a time.
+struct SourceReader<'a> {
+    source: &'a Sortable,
+    run: usize,
+    /// Where the present run is read on.
+    offset: i64,
+    extent: usize,
+}
+
+impl<'a> SourceReader<'a> {
+    fn new(source: &'a Sortable) -> Self {
+        Self { source, run: 0, offset: i64::MIN, extent: 0 }
+    }
+
+    /// The next batches; none at the end.
+    async fn next(
+        &mut self,
+        log: &Arc<PartitionLog>,
+        storage: &Arc<dyn Storage>,
+    ) -> Result<Vec<Bytes>, PassError> {
+        while let Some(run) = self.source.runs.get(self.run) {
+            let from = self.offset.max(run.base_offset);
+            if from >= run.end_offset {
+                self.run += 1;
+                continue;
+            }
+            let bytes = run.read(storage, from, READ_RUN_BYTES).await?;
+            let mut batches = Vec::new();
+            for batch in Batches::new(bytes) {
+                let batch = batch?;
+                self.offset = batch.header.last_offset() + 1;
+                batches.push(batch.bytes);
+            }
+            if batches.is_empty() {
+                // Nothing at or above `from`: the run is done.
+                self.run += 1;
+                continue;
+            }
+            return Ok(batches);
+        }
+        let end = self.source.extents.len().min(self.extent + READ_EXTENTS);
+        let Some(some) = self.source.extents.get(self.extent..end) else { return Ok(Vec::new()) };
+        self.extent = end;
+        Ok(log.read_extents(some).await?)
+    }
+}

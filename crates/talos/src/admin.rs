@@ -1,0 +1,200 @@
+//! Admin HTTP: `/metrics` (Prometheus text), `/healthz` (the process lives), `/readyz` (it serves).
+//!
+//! [`AdminHandle`] is what the rest of the process sees of it: the registry of all metrics, whether
+//! the broker is ready, and where it listens. The handle works with the server switched off too.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// How long open admin connections may take to end after the stop.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Shared by the admin server and the broker. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct AdminHandle {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    registry: Mutex<Registry>,
+    /// Why the broker is not ready; `None`: it is.
+    not_ready: Mutex<Option<String>>,
+    listening: watch::Sender<Option<SocketAddr>>,
+}
+
+impl Default for AdminHandle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl AdminHandle {
+    /// An empty registry, not ready because it is starting.
+    pub fn new() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                registry: Mutex::new(Registry::default()),
+                not_ready: Mutex::new(Some("starting".into())),
+                listening: watch::Sender::new(None),
+            }),
+        }
+    }
+
+    /// Gives access to the registry, to register metrics. Do not block inside.
+    pub fn with_registry<T>(&self, work: impl FnOnce(&mut Registry) -> T) -> T {
+        work(&mut self.shared.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on `/readyz` answers 200.
+    pub fn set_ready(&self) {
+        *self.shared.not_ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// From now on `/readyz` answers 503 with this reason.
+    pub fn set_not_ready(&self, why: impl Into<String>) {
+        *self.shared.not_ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
+    }
+
+    /// Says where the broker accepts Kafka connections; the start banner waits for it.
+    pub fn set_listening(&self, bound: SocketAddr) {
+        self.shared.listening.send_replace(Some(bound));
+    }
+
+    /// Waits for [`AdminHandle::set_listening`]. Cancel safe.
+    pub async fn listening(&self) -> SocketAddr {
+        let mut listening = self.shared.listening.subscribe();
+        match listening.wait_for(Option::is_some).await.map(|bound| *bound) {
+            Ok(Some(bound)) => bound,
+            // The sender lives as long as `self`.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn not_ready(&self) -> Option<String> {
+        self.shared.not_ready.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn metrics(&self) -> Result<String, std::fmt::Error> {
+        let registry = self.shared.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+/// Binds the admin address. Fails with what to do about it.
+pub async fn bind(address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen on the admin address {address}; set another one with --admin HOST:PORT, or \
+             switch it off with --admin ''"
+        )
+    })
+}
+
+/// Serves until `stop`, then ends open connections within two seconds.
+pub async fn serve(
+    listener: TcpListener,
+    handle: AdminHandle,
+    stop: impl Future<Output = ()> + Clone + Send + 'static,
+) -> anyhow::Result<()> {
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .with_state(handle);
+    let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone());
+    let too_long = async {
+        stop.await;
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        biased;
+        served = serving => served.context("the admin server failed"),
+        () = too_long => Ok(()),
+    }
+}
+
+async fn metrics(State(handle): State<AdminHandle>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match handle.metrics() {
+        Ok(text) => (StatusCode::OK, [(header::CONTENT_TYPE, kind)], text),
+        Err(error) => {
+            let text = format!("cannot write the metrics: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], text)
+        }
+    }
+}
+
+async fn ready(State(handle): State<AdminHandle>) -> impl IntoResponse {
+    match handle.not_ready() {
+        None => (StatusCode::OK, "ready\n".to_owned()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::counter::Counter;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::stop::Stop;
+
+    async fn get_page(address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn pages_follow_the_handle_and_the_server_stops() {
+        let handle = AdminHandle::new();
+        let counter: Counter = Counter::default();
+        counter.inc_by(7);
+        handle.with_registry(|registry| registry.register("talos_test_things", "Things", counter));
+        let listener = bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Stop::new();
+        let serving = serve(listener, handle.clone(), stop.asked());
+        let asking = async {
+            assert!(get_page(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+            let starting = get_page(address, "/readyz").await;
+            assert!(starting.starts_with("HTTP/1.1 503"), "{starting}");
+            assert!(starting.ends_with("not ready: starting\n"), "{starting}");
+            handle.set_ready();
+            assert!(get_page(address, "/readyz").await.ends_with("ready\n"));
+            let metrics = get_page(address, "/metrics").await;
+            assert!(metrics.contains("\ntalos_test_things_total 7\n"), "{metrics}");
+            assert!(get_page(address, "/nothing").await.starts_with("HTTP/1.1 404"));
+            stop.ask();
+        };
+        let (served, ()) = tokio::join!(serving, asking);
+        served.unwrap();
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_taken_address_says_what_to_do() {
+        let first = bind("127.0.0.1:0").await.unwrap();
+        let address = first.local_addr().unwrap().to_string();
+        let error = format!("{:#}", bind(&address).await.unwrap_err());
+        assert!(error.contains("--admin") && error.contains(&address), "{error}");
+    }
+}
