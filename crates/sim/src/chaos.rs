@@ -70,8 +70,8 @@ impl Chaos {
             self.disk.set_rate(Fault::SyncFails, rate(4_000));
         }
         if self.kinds.meta {
-            self.meta.set_unavailable(rate(60_000));
-            self.meta.set_lost_answers(rate(100_000));
+            self.meta.set_unavailable(rate(15_000));
+            self.meta.set_lost_answers(rate(60_000));
             self.meta.set_slow(rate(200_000), 1..=40);
         }
         if self.kinds.network {
@@ -86,7 +86,7 @@ impl Chaos {
 
     /// Something that stays for a while, or ends.
     fn turn(&self) {
-        let on = self.rng.chance(300_000);
+        let on = self.rng.chance(200_000);
         match self.rng.u64(0..5) {
             0 if self.kinds.full => self.disk.set_full(on),
             1 if self.kinds.stall => self.disk.set_stalled(on),

@@ -104,7 +104,8 @@ impl World {
             log: LogOptions {
                 lane_bytes: self.plan.lane_bytes,
                 tail_cache_bytes: self.plan.tail_cache_bytes,
-                ..LogOptions::default()
+                sort_bytes: self.plan.sort_bytes,
+                segment_bytes: self.plan.segment_bytes,
             },
             ..BrokerConfig::default()
         }

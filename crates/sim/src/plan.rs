@@ -61,6 +61,10 @@ pub struct Plan {
     pub lane_bytes: usize,
     /// See [`Plan::lane_bytes`].
     pub tail_cache_bytes: usize,
+    /// Bytes of closed journals that are sorted, and bytes of a partition in them that become a segment.
+    pub sort_bytes: u64,
+    /// See [`Plan::sort_bytes`].
+    pub segment_bytes: u64,
     /// How many producers; every second one is idempotent.
     pub producers: u32,
     /// How many consumers.
@@ -108,6 +112,8 @@ impl Plan {
             disk,
             lane_bytes: pick(&rng, &[6 << 10, 64 << 10]),
             tail_cache_bytes: pick(&rng, &[2 << 10, 256 << 10]),
+            sort_bytes: pick(&rng, &[4 << 10, 32 << 10, 1 << 30]),
+            segment_bytes: pick(&rng, &[4 << 10, 32 << 10, 64 << 20]),
             producers: u32::try_from(rng.u64(2..4)).unwrap_or(2),
             consumers: u32::try_from(rng.u64(1..3)).unwrap_or(1),
             members: u32::try_from(rng.u64(0..3)).unwrap_or(1),
