@@ -1,5 +1,6 @@
 //! The example bytes of `docs/design/storage-format.md`, decoded and built again: the page is what the
 //! code does.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 
