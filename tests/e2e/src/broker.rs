@@ -165,7 +165,7 @@ impl Broker {
     }
 
     fn talos_arguments(&self, command: &mut std::process::Command) {
-        command.args(["serve", "--listen", &self.bootstrap()]);
+        command.args(["serve", "--node-id", "1", "--listen", &self.bootstrap()]);
         command.arg("--data-dir").arg(self.dir.path().join("data"));
         command.arg("--admin").arg(format!("127.0.0.1:{}", self.second_port));
         for (name, value) in SETTINGS {
