@@ -63,12 +63,7 @@ pub(crate) fn recover(
     inherits: &[(BrokerDir, LeaderEpoch)],
     scans: &BTreeMap<BrokerDir, DirScan>,
 ) -> Result<Recovered, Lost> {
-    let mut starts = BTreeMap::new();
-    for (dir, epoch) in inherits {
-        if let Some(start) = scans.get(dir).and_then(|s| s.epoch_starts.get(&(partition, *epoch))) {
-            starts.insert(*epoch, *start);
-        }
-    }
+    let mut starts = epoch_starts(partition, inherits, scans);
     let head = head.unwrap_or_else(|| {
         let mut epochs = Epochs::default();
         if let Some(epoch) = root.end_epoch {
@@ -94,10 +89,7 @@ pub(crate) fn recover(
                 what: "the broker directory is missing".into(),
             });
         };
-        let higher = starts.range((Bound::Excluded(*epoch), Bound::Unbounded)).map(|(_, s)| *s);
-        // The epoch of the root's last record is known even when its own directory is gone.
-        let at_root = root.end_epoch.filter(|end| end > epoch).map(|_| root.end_offset);
-        let limit = higher.chain(at_root).min();
+        let limit = limit_of(*epoch, &root, &starts);
         if scan.published.get(&partition).is_some_and(|newest| *newest > root.generation) {
             return Err(Lost {
                 file: "the partition's root record".into(),
@@ -110,9 +102,9 @@ pub(crate) fn recover(
         }
         let before = log.runs.len() + log.extents.len() + log.rewrite.len();
         let runs = scan.runs.get(&(partition, *epoch));
-        log.take_runs(runs, limit.unwrap_or(i64::MAX))?;
+        log.take_runs(runs, limit)?;
         let batches = scan.batches.get(&(partition, *epoch));
-        log.take_pair(batches, limit.unwrap_or(i64::MAX))?;
+        log.take_pair(batches, limit)?;
         // Deleted records still say what their producers sent (E-J2).
         let has_stamps = batches.is_some_and(|batches| batches.iter().any(|b| b.stamp.is_some()));
         if let Some(damage) = scan.damage_of(partition, *epoch, log.end_offset) {
@@ -130,6 +122,26 @@ pub(crate) fn recover(
     starts.retain(|epoch, _| began(partition, *epoch, inherits, scans));
     log.check_starts(&starts, inherits)?;
     Ok(log)
+}
+
+/// Where the own records of the inherited leader epochs start, as far as their frames say it.
+fn epoch_starts(
+    partition: TopicPartitionId,
+    inherits: &[(BrokerDir, LeaderEpoch)],
+    scans: &BTreeMap<BrokerDir, DirScan>,
+) -> BTreeMap<LeaderEpoch, i64> {
+    let start = |(dir, epoch): &(BrokerDir, LeaderEpoch)| {
+        Some((*epoch, *scans.get(dir)?.epoch_starts.get(&(partition, *epoch))?))
+    };
+    inherits.iter().filter_map(start).collect()
+}
+
+/// Below which offset (exclusive) frames of `epoch` count: where higher epochs start (E-W14).
+fn limit_of(epoch: LeaderEpoch, root: &Root, starts: &BTreeMap<LeaderEpoch, i64>) -> i64 {
+    let higher = starts.range((Bound::Excluded(epoch), Bound::Unbounded)).map(|(_, start)| *start);
+    // The epoch of the root's last record is known even when its own directory is gone.
+    let at_root = root.end_epoch.filter(|end| *end > epoch).map(|_| root.end_offset);
+    higher.chain(at_root).min().unwrap_or(i64::MAX)
 }
 
 /// Whether `epoch` accepted a record of its own. What it wrote before that was written again from its
