@@ -68,7 +68,7 @@ macro_rules! apis {
             let shared = Arc::clone(shared);
             match key {
                 $(<$request as Request>::KEY => {
-                    let request: $request = frame::decode_rest(decoder, context.version)?;
+                    let request: $request = frame::decode_request_body(decoder, context.version)?;
                     Ok(Box::pin(async move {
                         let (correlation_id, version) = (context.correlation_id, context.version);
                         let handled: Handled<<$request as Request>::Response> =
@@ -151,7 +151,7 @@ pub(crate) async fn begin(
     lease: ByteLease,
 ) -> Result<Begun, DecodeError> {
     if key == ApiKey::Produce {
-        let request: ProduceRequest = frame::decode_rest(decoder, context.version)?;
+        let request: ProduceRequest = frame::decode_request_body(decoder, context.version)?;
         let work = handlers::produce::accept(shared, &context, request).await;
         drop(lease);
         return Ok(Begun::Accepted(key, work));

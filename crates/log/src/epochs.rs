@@ -36,6 +36,12 @@ impl Epochs {
         self.starts.last().map(|(epoch, _)| *epoch)
     }
 
+    /// The epoch that accepted the record at `offset`; `None` below the first one that is known.
+    pub fn of(&self, offset: i64) -> Option<LeaderEpoch> {
+        let above = self.starts.partition_point(|(_, start)| *start <= offset);
+        self.starts.get(above.checked_sub(1)?).map(|(epoch, _)| *epoch)
+    }
+
     /// The epochs with the offset of the first record of each, oldest first.
     pub fn starts(&self) -> &[(LeaderEpoch, i64)] {
         &self.starts

@@ -265,7 +265,7 @@ fn put_position(out: &mut BytesMut, at: LanePosition) {
 
 /// Appends a batch frame to `out`, with base offset and accepting leader epoch patched into the batch
 /// header (neither is covered by the batch's CRC). `batch` must be one whole version 2 batch that was
-/// validated. The mask of the file is not known yet: [`seal_batch`] ties the frame to its file.
+/// validated. The mask of the file is not known yet: [`toggle_mask`] ties the frame to its file.
 pub fn put_batch(
     out: &mut BytesMut,
     meta: &BatchMeta,

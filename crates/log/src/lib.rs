@@ -1,8 +1,8 @@
 //! One partition's log, and the journals that all partitions of a broker share.
 //!
 //! In the order in which a record meets them: [`validate`] a batch, [`partition`] gives it its
-//! offsets, [`lane`] its place in the journal and durability, [`tail_cache`] keeps it for readers.
-//! After a restart [`logs`] seals and [`scan`]s the directories of former epochs, and [`recover`]
+//! offsets, `lane` its place in the journal and durability, [`tail_cache`] keeps it for readers.
+//! After a restart [`logs`] seals and `scan`s the directories of former epochs, and `recover`
 //! decides what the log holds. [`mod@format`] is the disk format.
 //!
 //! This crate never talks to the metadata: it is *given* a leader epoch and a handle to the root.

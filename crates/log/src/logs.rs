@@ -199,9 +199,10 @@ impl BrokerLog {
     /// partition is its own. `clean_ends` is what clean stops recorded of inherited directories.
     pub async fn open(
         &self,
-        requests: Vec<OpenRequest>,
+        mut requests: Vec<OpenRequest>,
         clean_ends: &BTreeMap<BrokerDir, LanePosition>,
     ) -> Vec<(TopicPartitionId, Result<Opened, OpenError>)> {
+        let own = self.leave_out_own_pairs(&mut requests);
         let dirs: BTreeSet<BrokerDir> =
             requests.iter().flat_map(|r| &r.inherits).map(|(dir, _)| *dir).collect();
         let mut scans = BTreeMap::new();
@@ -246,6 +247,12 @@ impl BrokerLog {
                 },
             ));
         }
+        for (id, outcome) in &mut opened {
+            match outcome {
+                Ok(opened) => opened.unneeded.extend(own.get(id).into_iter().flatten()),
+                Err(_) => self.registry.remove(*id),
+            }
+        }
         opened
     }
 
@@ -284,6 +291,21 @@ impl BrokerLog {
                 self.storage.delete(&file.path).await?;
             }
         }
+    }
+
+    /// A partition inherits from this very epoch when an earlier opening here failed after its claim.
+    /// Nothing under that pair was ever visible: at most a first part of what was to be written again,
+    /// which is written again now. Our own directory is not ours to seal, so the pairs are left out.
+    fn leave_out_own_pairs(
+        &self,
+        requests: &mut [OpenRequest],
+    ) -> BTreeMap<TopicPartitionId, Vec<(BrokerDir, LeaderEpoch)>> {
+        let mut own: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for request in requests {
+            let pairs = request.inherits.extract_if(.., |(dir, _)| *dir == self.dir);
+            own.entry(request.id).or_default().extend(pairs);
+        }
+        own
     }
 
     async fn seal_and_scan(

@@ -7,7 +7,7 @@
 //! -----------+--------------------+-----------------+------------
 //! ```
 //!
-//! All three only rise. The watermark moves in [`PartitionLog::publish`] alone, after the store
+//! All three only rise. The watermark moves in `publish` alone, after the store
 //! answered; readers stop before it, and producers are answered once it passed their batch (P3).
 //!
 //! One object is one leadership: a later leadership of the same partition is another object, so a

@@ -94,8 +94,10 @@ pub(crate) fn recover(
                 what: "the broker directory is missing".into(),
             });
         };
-        let limit =
-            starts.range((Bound::Excluded(*epoch), Bound::Unbounded)).map(|(_, s)| *s).min();
+        let higher = starts.range((Bound::Excluded(*epoch), Bound::Unbounded)).map(|(_, s)| *s);
+        // The epoch of the root's last record is known even when its own directory is gone.
+        let at_root = root.end_epoch.filter(|end| end > epoch).map(|_| root.end_offset);
+        let limit = higher.chain(at_root).min();
         if scan.published.get(&partition).is_some_and(|newest| *newest > root.generation) {
             return Err(Lost {
                 file: "the partition's root record".into(),
@@ -125,8 +127,24 @@ pub(crate) fn recover(
             log.unneeded.push((*dir, *epoch));
         }
     }
+    starts.retain(|epoch, _| began(partition, *epoch, inherits, scans));
     log.check_starts(&starts, inherits)?;
     Ok(log)
+}
+
+/// Whether `epoch` accepted a record of its own. What it wrote before that was written again from its
+/// forerunners, and proves nothing: it may have ended half way, before anyone saw any of it.
+fn began(
+    partition: TopicPartitionId,
+    epoch: LeaderEpoch,
+    inherits: &[(BrokerDir, LeaderEpoch)],
+    scans: &BTreeMap<BrokerDir, DirScan>,
+) -> bool {
+    let of_epoch = inherits.iter().filter(|(_, of)| *of == epoch);
+    of_epoch
+        .filter_map(|(dir, _)| scans.get(dir)?.batches.get(&(partition, epoch)))
+        .flatten()
+        .any(|batch| batch.base_offset >= batch.meta.epoch_start)
 }
 
 impl Recovered {
@@ -224,7 +242,7 @@ impl Recovered {
         }
     }
 
-    /// A leader epoch began at its start because everything below was durable then.
+    /// A leader epoch accepted its first record because everything below was durable then.
     fn check_starts(
         &self,
         starts: &BTreeMap<LeaderEpoch, i64>,

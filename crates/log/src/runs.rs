@@ -379,3 +379,6 @@ impl RunEntry {
         self.blocks.iter().map(|block| block.max_timestamp).max().unwrap_or(i64::MIN)
     }
 }
+
+#[cfg(test)]
+mod tests;

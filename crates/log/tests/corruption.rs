@@ -1,6 +1,7 @@
 //! P5, swept: every kind of damage to every region of every file of a stopped broker. After each the
 //! partitions are complete, or refused with the file and the position; never wrong bytes, never a
 //! shorter log without an error.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! Random work, random faults, random ends of the process; after each restart the log is compared with
 //! what clients were told. One seed is one run, and replays exactly.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 

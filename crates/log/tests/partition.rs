@@ -1,5 +1,6 @@
 //! The log of one broker over a store in memory: append, read, restart, roll, and what clients hear
 //! when the store fails.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 mod support;
 

@@ -4,7 +4,7 @@
 //! has at most one topic, also while that is being deleted [E-D1]; ownership records exist before the
 //! partition count covers them [E-D3]; files of a UUID may be deleted because of its tombstone, never because it
 //! is unknown [E-D2]. Each step is one transaction or repeatable, so what a crash left half done is
-//! finished or undone by doing it again [F21].
+//! finished or undone by doing it again (F21).
 
 use std::collections::BTreeMap;
 

@@ -127,6 +127,15 @@ pub fn decode_rest<M: Message>(mut d: Decoder, version: i16) -> Result<M, Decode
     Ok(message)
 }
 
+/// Reads the request that begins the rest of `d`. What is left over is ignored, as Apache Kafka does:
+/// librdkafka 2.x sends three such bytes with Metadata 13.
+///
+/// # Errors
+/// As [`Message::decode`].
+pub fn decode_request_body<R: Request>(mut d: Decoder, version: i16) -> Result<R, DecodeError> {
+    R::decode(&mut d, version)
+}
+
 /// A request as a whole frame, length in front. `header.key` must be that of the message.
 ///
 /// # Errors

@@ -139,6 +139,12 @@ impl Broker {
             Target::Talos => self.talos_arguments(&mut command),
             Target::Kafka => self.kafka_arguments(&mut command),
         }
+        // Ours are no settings of the broker, which refuses variables that it does not know.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TALOS_") {
+                command.env_remove(name);
+            }
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn().context("cannot start the broker")?);
         self.wait_until_ready()?;
@@ -165,7 +171,7 @@ impl Broker {
     }
 
     fn talos_arguments(&self, command: &mut std::process::Command) {
-        command.args(["serve", "--listen", &self.bootstrap()]);
+        command.args(["serve", "--node-id", "1", "--listen", &self.bootstrap()]);
         command.arg("--data-dir").arg(self.dir.path().join("data"));
         command.arg("--admin").arg(format!("127.0.0.1:{}", self.second_port));
         for (name, value) in SETTINGS {

@@ -61,7 +61,8 @@ impl PartitionLog {
         if offset <= log_start {
             return Ok(log_start);
         }
-        let epoch = self.newest_epoch();
+        // Of the last record below, which a newer epoch need not have accepted.
+        let epoch = self.state().epochs.of(offset - 1);
         let next = Root { log_start: offset, ..root.covering(offset, epoch) };
         self.swap(&mut root, next).await?;
         self.drop_below(offset, root.head);

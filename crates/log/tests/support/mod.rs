@@ -1,6 +1,14 @@
 //! A tiny cluster of one broker for tests of the log: a store, the metadata that a claim would give,
 //! and a model of what clients were told.
-#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "each test file uses its part"
+)]
+
+pub mod journal;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
