@@ -3,6 +3,7 @@
 //!
 //! For the bug that has no seam outside the broker (a ghost of an older leader epoch) the recorded
 //! history of a real run is changed instead.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Many seeds with all kinds of faults: every checker is content with every run, every kind of fault
 //! was really met, and a seed replays exactly.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
