@@ -53,7 +53,7 @@ pub(crate) struct ScannedBatch {
 }
 
 impl ScannedBatch {
-    fn end(&self) -> LanePosition {
+    pub(crate) fn end(&self) -> LanePosition {
         let position = self.position + u64::from(self.length);
         LanePosition { file: self.file.number, position }
     }
@@ -85,16 +85,20 @@ pub(crate) struct DirScan {
     /// Live sorted journals, as the last catalog frame names them.
     pub(crate) catalog: Vec<u64>,
     /// Their runs, by partition and leader epoch.
-    pub(crate) runs: BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<Arc<Run>>>,
+    pub(crate) runs: Runs,
+    /// Damage that may have taken a catalog, and the runs of the sorted journals that only it would
+    /// have named. Without it they are what an unfinished pass left, and are not needed.
+    pub(crate) doubt: Option<(Damage, Runs)>,
     lanes: Vec<LaneScan>,
 }
+
+/// Runs by partition and leader epoch.
+pub(crate) type Runs = BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<Arc<Run>>>;
 
 #[derive(Debug, Default)]
 struct LaneScan {
     damage: Vec<Damage>,
     indexes: Vec<IndexFrame>,
-    /// For each pair, where its last batch lies.
-    last_batch: BTreeMap<(TopicPartitionId, LeaderEpoch), LanePosition>,
 }
 
 #[derive(Debug)]
@@ -148,6 +152,7 @@ pub(crate) async fn scan(
             next_named: None,
             headed: BTreeSet::new(),
             replaced_below: 0,
+            catalog_at: LanePosition::default(),
         };
         reader.read(&files, &mut scan).await?;
     }
@@ -164,7 +169,16 @@ async fn read_sorted(
     files: &[FileInfo],
     scan: &mut DirScan,
 ) -> Result<(), ScanError> {
-    for number in scan.catalog.clone() {
+    let unnamed = files.iter().filter_map(|info| match info.path {
+        FilePath::Sorted { number, .. } => Some(number),
+        _ => None,
+    });
+    let unnamed: Vec<u64> = match &scan.doubt {
+        Some(_) => unnamed.filter(|number| !scan.catalog.contains(number)).collect(),
+        None => Vec::new(),
+    };
+    let named = scan.catalog.len();
+    for (at, number) in scan.catalog.clone().into_iter().chain(unnamed).enumerate() {
         let file = FilePath::Sorted { dir, number };
         let len = files.iter().find(|info| info.path == file).map_or(0, |info| info.len);
         let index = runs::read_index(storage, &file, len, RunKind::Sorted, cluster).await;
@@ -174,9 +188,13 @@ async fn read_sorted(
                 ScanError::Corrupt { file, position, what }
             }
         })?;
+        let runs = match &mut scan.doubt {
+            Some((_, runs)) if at >= named => runs,
+            _ => &mut scan.runs,
+        };
         for entry in index.runs {
             let pair = (entry.partition, entry.leader_epoch);
-            scan.runs.entry(pair).or_default().push(Run::sorted(file.clone(), entry));
+            runs.entry(pair).or_default().push(Run::sorted(file.clone(), entry));
         }
     }
     Ok(())
@@ -213,6 +231,8 @@ struct LaneReader<'a> {
     headed: BTreeSet<u64>,
     /// Files below this number are replaced by sorted journals: gone, or about to be.
     replaced_below: u64,
+    /// Where the last catalog stands.
+    catalog_at: LanePosition,
 }
 
 impl LaneReader<'_> {
@@ -227,7 +247,7 @@ impl LaneReader<'_> {
         }
         self.find_missing(files);
         self.require_headers();
-        self.judge();
+        self.judge(scan);
         for mut batch in std::mem::take(&mut self.batches) {
             let end = batch.end();
             if end.file < self.replaced_below {
@@ -235,8 +255,6 @@ impl LaneReader<'_> {
             }
             batch.above_durable = end.position > self.limit(end.file);
             let pair = (batch.meta.partition, batch.meta.leader_epoch);
-            let last = self.lane_scan.last_batch.entry(pair).or_default();
-            *last = (*last).max(end);
             scan.batches.entry(pair).or_default().push(batch);
         }
         scan.lanes.push(self.lane_scan);
@@ -348,6 +366,7 @@ impl LaneReader<'_> {
             Frame::Catalog { sorted, replaced_below } => {
                 scan.catalog = sorted;
                 self.replaced_below = replaced_below;
+                self.catalog_at = LanePosition { file: id.number, position: at };
             }
             // A note anywhere else is what a former flush left; a close frame ends the file.
             Frame::Note { .. } | Frame::Close { .. } => {}
@@ -419,7 +438,7 @@ impl LaneReader<'_> {
     }
 
     /// Holes below what is stated as durable that are large enough to have lost a batch are damage.
-    fn judge(&mut self) {
+    fn judge(&mut self, scan: &mut DirScan) {
         for hole in std::mem::take(&mut self.holes) {
             let limit = self.limit(hole.from.file);
             if hole.from.position >= limit || hole.from.file < self.replaced_below {
@@ -429,6 +448,9 @@ impl LaneReader<'_> {
             let missing = hole.to.file > hole.from.file && limit == hole.from.position + 1;
             let to = hole.to.min(LanePosition { file: hole.from.file, position: limit });
             let Damage { file, position, what, .. } = &hole;
+            if hole.from > self.catalog_at && scan.doubt.is_none() {
+                scan.doubt = Some((hole.clone(), Runs::new()));
+            }
             if !missing && to.position - hole.from.position < SMALLEST_BATCH_FRAME {
                 tracing::warn!(%file, position, what, "damage too small to have held a record");
             } else {
@@ -441,12 +463,14 @@ impl LaneReader<'_> {
 
 impl DirScan {
     /// The damage that may have taken batches of `partition` written under `leader_epoch`, unless
-    /// what was found proves otherwise; `end_offset` is where the found ones end (E-J7).
+    /// what was found proves otherwise: `end_offset` is where the batches end that count, and `proven`
+    /// where the last of them lies. A ghost proves nothing (E-J7).
     pub(crate) fn damage_of(
         &self,
         partition: TopicPartitionId,
         leader_epoch: LeaderEpoch,
         end_offset: i64,
+        proven: Option<LanePosition>,
     ) -> Option<&Damage> {
         self.lanes.iter().find_map(|lane| {
             lane.damage.iter().find(|hole| {
@@ -462,10 +486,7 @@ impl DirScan {
                             && entry.end_offset > end_offset
                     }),
                     // Batches behind the hole that go on gap-free prove that none was in it.
-                    None => lane
-                        .last_batch
-                        .get(&(partition, leader_epoch))
-                        .is_none_or(|last| *last < hole.to),
+                    None => proven.is_none_or(|last| last < hole.to),
                 }
             })
         })
