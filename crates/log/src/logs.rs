@@ -18,6 +18,7 @@ use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal};
 use crate::metrics::LogMetrics;
 use crate::partition::{OpenedLog, PartitionLog};
 use crate::producers::Producers;
+use crate::ranges::read_range;
 use crate::recover::{self, KnownHead, Recovered};
 use crate::registry::{Registry, Unneeded};
 use crate::root::{Head, Root, RootHandle};
@@ -202,6 +203,13 @@ impl BrokerLog {
         requests: Vec<OpenRequest>,
         clean_ends: &BTreeMap<BrokerDir, LanePosition>,
     ) -> Vec<(TopicPartitionId, Result<Opened, OpenError>)> {
+        let mut requests = requests;
+        let mut opened_before = BTreeMap::new();
+        for request in &mut requests {
+            if let Some(pairs) = self.take_own_pairs(request) {
+                opened_before.insert(request.id, pairs);
+            }
+        }
         let dirs: BTreeSet<BrokerDir> =
             requests.iter().flat_map(|r| &r.inherits).map(|(dir, _)| *dir).collect();
         let mut scans = BTreeMap::new();
@@ -221,13 +229,22 @@ impl BrokerLog {
         for request in requests {
             let id = request.id;
             let broken = request.inherits.iter().find_map(|(dir, _)| failed.get(dir));
-            opening.push((
-                id,
-                match broken {
-                    Some(error) => Err(scan_failed(id, error)),
-                    None => self.start_open(request, &scans).await,
-                },
-            ));
+            let outcome = match (broken, opened_before.remove(&id)) {
+                (Some(error), _) => Err(scan_failed(id, error)),
+                (None, Some(Err(error))) => Err(error),
+                (None, Some(Ok(pairs))) => {
+                    let opening = self.start_open(request, &scans).await;
+                    opening.map(|mut opening| {
+                        opening.opened.unneeded.extend(pairs);
+                        opening
+                    })
+                }
+                (None, None) => self.start_open(request, &scans).await,
+            };
+            if outcome.is_err() {
+                self.registry.remove(id);
+            }
+            opening.push((id, outcome));
         }
         let mut opened = Vec::with_capacity(opening.len());
         for (id, outcome) in opening {
@@ -247,6 +264,25 @@ impl BrokerLog {
             ));
         }
         opened
+    }
+
+    /// Takes the pairs of this epoch's own directory out of `request`: they are of earlier attempts to
+    /// open the partition here that failed, which served and accepted nothing; all that was written
+    /// under them are copies. Sealing this directory for them would end the whole epoch.
+    fn take_own_pairs(&self, request: &mut OpenRequest) -> Option<Result<Pairs, OpenError>> {
+        let is_own = |pair: &(BrokerDir, LeaderEpoch)| pair.0 == self.dir;
+        let (own, others): (Pairs, Pairs) = request.inherits.iter().partition(|pair| is_own(pair));
+        if own.is_empty() {
+            return None;
+        }
+        request.inherits = others;
+        let accepted = self.registry.get(request.id).is_some_and(|log| log.has_own_records());
+        Some(if accepted {
+            let why = "this broker epoch led it before and accepted records".into();
+            Err(OpenError::Unavailable { id: request.id, why })
+        } else {
+            Ok(own)
+        })
     }
 
     /// Forgets a partition that was closed: its records are not sorted any more.
@@ -337,7 +373,16 @@ impl BrokerLog {
         // Known to the sorter before anything of it is in a journal: a closed file whose records are
         // not all in a sorted one must not go.
         self.registry.insert(&log);
-        let rewritten = self.write_again(&log, end_offset, rewrite).await?;
+        // A directory that goes must not take the only statement of the root with it (E-J14).
+        let stated = match log.published().filter(|_| !unneeded.is_empty()) {
+            Some(frame) => Some(
+                self.lane
+                    .push_control(&[frame])
+                    .map_err(|refusal| OpenError::Unavailable { id, why: refusal.to_string() })?,
+            ),
+            None => None,
+        };
+        let rewritten = self.write_again(&log, end_offset, rewrite).await?.or(stated);
         Ok(Opening { opened: Opened { log, unneeded }, rewritten })
     }
 
@@ -374,7 +419,7 @@ impl BrokerLog {
         batch: &ScannedBatch,
     ) -> Result<Bytes, OpenError> {
         let range = batch.position..batch.position + u64::from(batch.length);
-        match self.storage.read(&batch.file.path(), range).await {
+        match read_range(&self.storage, &batch.file.path(), range).await {
             Ok(bytes) if bytes.len() == batch.length as usize => Ok(bytes),
             Ok(_) => Err(OpenError::Corrupt {
                 id,
@@ -420,6 +465,9 @@ impl BrokerLog {
         self.lane.push_control(&[open]).map(Some).map_err(refused)
     }
 }
+
+/// Broker directories and the leader epochs that wrote there.
+type Pairs = Vec<(BrokerDir, LeaderEpoch)>;
 
 struct Opening {
     opened: Opened,
