@@ -338,9 +338,11 @@ async fn begin_epoch(
     let id = config.node_id;
     let mut epoch = meta.next_epoch(id).await?;
     let mut why = String::new();
-    for _ in 0..EPOCH_ATTEMPTS {
+    // Starts that failed before they registered left directories that are never made again: the
+    // steps grow and differ from start to start, so that a few attempts pass any number of them.
+    for attempt in 0..EPOCH_ATTEMPTS {
         let dir = BrokerDir { broker: id, epoch };
-        epoch = BrokerEpoch(epoch.0 + 1);
+        epoch = BrokerEpoch(epoch.0.saturating_add(1 + env.rng.u64(..1 << attempt)));
         let (env, storage) = (env.clone(), Arc::clone(storage));
         let log_metrics = LogMetrics::default();
         let (cluster, metrics) = (cluster_id.0, log_metrics.clone());

@@ -450,25 +450,11 @@ fn parse_body(kind: u8, version: u8, mut body: Bytes) -> Result<Frame, FrameErro
         }
         kind::INDEX => {
             need(&body, 16)?;
-            let since = get_position(&mut body);
-            let mut entries = Vec::with_capacity(body.len() / (PARTITION_BYTES + 12));
-            while body.len() >= PARTITION_BYTES + 12 {
-                entries.push(IndexEntry {
-                    partition: get_partition(&mut body),
-                    leader_epoch: LeaderEpoch(body.get_i32_le()),
-                    end_offset: body.get_i64_le(),
-                });
-            }
-            Frame::Index { since, entries }
+            parse_index(&mut body)
         }
         kind::CATALOG => {
             need(&body, 8)?;
-            let replaced_below = body.get_u64_le();
-            let mut sorted = Vec::with_capacity(body.len() / 8);
-            while body.len() >= 8 {
-                sorted.push(body.get_u64_le());
-            }
-            Frame::Catalog { sorted, replaced_below }
+            parse_catalog(&mut body)
         }
         kind::CLOSE => {
             need(&body, 8)?;
@@ -505,6 +491,28 @@ fn parse_file_header(body: &mut Bytes) -> Option<FileHeader> {
         preallocated_bytes,
         durable_to,
     })
+}
+
+fn parse_index(body: &mut Bytes) -> Frame {
+    let since = get_position(body);
+    let mut entries = Vec::with_capacity(body.len() / (PARTITION_BYTES + 12));
+    while body.len() >= PARTITION_BYTES + 12 {
+        entries.push(IndexEntry {
+            partition: get_partition(body),
+            leader_epoch: LeaderEpoch(body.get_i32_le()),
+            end_offset: body.get_i64_le(),
+        });
+    }
+    Frame::Index { since, entries }
+}
+
+fn parse_catalog(body: &mut Bytes) -> Frame {
+    let replaced_below = body.get_u64_le();
+    let mut sorted = Vec::with_capacity(body.len() / 8);
+    while body.len() >= 8 {
+        sorted.push(body.get_u64_le());
+    }
+    Frame::Catalog { sorted, replaced_below }
 }
 
 fn get_partition(body: &mut Bytes) -> TopicPartitionId {

@@ -200,16 +200,10 @@ impl BrokerLog {
     /// partition is its own. `clean_ends` is what clean stops recorded of inherited directories.
     pub async fn open(
         &self,
-        requests: Vec<OpenRequest>,
+        mut requests: Vec<OpenRequest>,
         clean_ends: &BTreeMap<BrokerDir, LanePosition>,
     ) -> Vec<(TopicPartitionId, Result<Opened, OpenError>)> {
-        let mut requests = requests;
-        let mut opened_before = BTreeMap::new();
-        for request in &mut requests {
-            if let Some(pairs) = self.take_own_pairs(request) {
-                opened_before.insert(request.id, pairs);
-            }
-        }
+        let own = self.leave_out_own_pairs(&mut requests);
         let dirs: BTreeSet<BrokerDir> =
             requests.iter().flat_map(|r| &r.inherits).map(|(dir, _)| *dir).collect();
         let mut scans = BTreeMap::new();
@@ -229,21 +223,10 @@ impl BrokerLog {
         for request in requests {
             let id = request.id;
             let broken = request.inherits.iter().find_map(|(dir, _)| failed.get(dir));
-            let outcome = match (broken, opened_before.remove(&id)) {
-                (Some(error), _) => Err(scan_failed(id, error)),
-                (None, Some(Err(error))) => Err(error),
-                (None, Some(Ok(pairs))) => {
-                    let opening = self.start_open(request, &scans).await;
-                    opening.map(|mut opening| {
-                        opening.opened.unneeded.extend(pairs);
-                        opening
-                    })
-                }
-                (None, None) => self.start_open(request, &scans).await,
+            let outcome = match broken {
+                Some(error) => Err(scan_failed(id, error)),
+                None => self.start_open(request, &scans).await,
             };
-            if outcome.is_err() {
-                self.registry.remove(id);
-            }
             opening.push((id, outcome));
         }
         let mut opened = Vec::with_capacity(opening.len());
@@ -263,26 +246,13 @@ impl BrokerLog {
                 },
             ));
         }
-        opened
-    }
-
-    /// Takes the pairs of this epoch's own directory out of `request`: they are of earlier attempts to
-    /// open the partition here that failed, which served and accepted nothing; all that was written
-    /// under them are copies. Sealing this directory for them would end the whole epoch.
-    fn take_own_pairs(&self, request: &mut OpenRequest) -> Option<Result<Pairs, OpenError>> {
-        let is_own = |pair: &(BrokerDir, LeaderEpoch)| pair.0 == self.dir;
-        let (own, others): (Pairs, Pairs) = request.inherits.iter().partition(|pair| is_own(pair));
-        if own.is_empty() {
-            return None;
+        for (id, outcome) in &mut opened {
+            match outcome {
+                Ok(opened) => opened.unneeded.extend(own.get(id).into_iter().flatten()),
+                Err(_) => self.registry.remove(*id),
+            }
         }
-        request.inherits = others;
-        let accepted = self.registry.get(request.id).is_some_and(|log| log.has_own_records());
-        Some(if accepted {
-            let why = "this broker epoch led it before and accepted records".into();
-            Err(OpenError::Unavailable { id: request.id, why })
-        } else {
-            Ok(own)
-        })
+        opened
     }
 
     /// Forgets a partition that was closed: its records are not sorted any more.
@@ -320,6 +290,21 @@ impl BrokerLog {
                 self.storage.delete(&file.path).await?;
             }
         }
+    }
+
+    /// A partition inherits from this very epoch when an earlier opening here failed after its claim.
+    /// Nothing under that pair was ever visible: at most a first part of what was to be written again,
+    /// which is written again now. Our own directory is not ours to seal, so the pairs are left out.
+    fn leave_out_own_pairs(
+        &self,
+        requests: &mut [OpenRequest],
+    ) -> BTreeMap<TopicPartitionId, Vec<(BrokerDir, LeaderEpoch)>> {
+        let mut own: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for request in requests {
+            let pairs = request.inherits.extract_if(.., |(dir, _)| *dir == self.dir);
+            own.entry(request.id).or_default().extend(pairs);
+        }
+        own
     }
 
     async fn seal_and_scan(
@@ -465,9 +450,6 @@ impl BrokerLog {
         self.lane.push_control(&[open]).map(Some).map_err(refused)
     }
 }
-
-/// Broker directories and the leader epochs that wrote there.
-type Pairs = Vec<(BrokerDir, LeaderEpoch)>;
 
 struct Opening {
     opened: Opened,

@@ -233,11 +233,6 @@ impl PartitionLog {
         self.state().size_bytes
     }
 
-    /// Whether this leadership accepted a record.
-    pub(crate) fn has_own_records(&self) -> bool {
-        self.state().log_end > self.epoch_start
-    }
-
     /// Why the leadership ended, or `None` while it lasts.
     pub fn ended(&self) -> Option<String> {
         self.state().ended.clone()

@@ -64,20 +64,7 @@ pub(crate) fn recover(
     inherits: &[(BrokerDir, LeaderEpoch)],
     scans: &BTreeMap<BrokerDir, DirScan>,
 ) -> Result<Recovered, Lost> {
-    let mut starts = BTreeMap::new();
-    for (dir, epoch) in inherits {
-        let Some(scan) = scans.get(dir) else { continue };
-        if let Some(start) = scan.epoch_starts.get(&(partition, *epoch)) {
-            starts.insert(*epoch, *start);
-        }
-        // Once they are sorted, the frames that stated it are gone: the run still knows.
-        for run in scan.runs.get(&(partition, *epoch)).into_iter().flatten() {
-            if let Some(start) = run.known().and_then(|entry| entry.epochs.start_of(*epoch)) {
-                let known = starts.entry(*epoch).or_insert(start);
-                *known = (*known).min(start);
-            }
-        }
-    }
+    let mut starts = epoch_starts(partition, inherits, scans);
     let head = head.unwrap_or_else(|| {
         let mut epochs = Epochs::default();
         if let Some(epoch) = root.end_epoch {
@@ -103,10 +90,7 @@ pub(crate) fn recover(
                 what: "the broker directory is missing".into(),
             });
         };
-        let higher = starts.range((Bound::Excluded(*epoch), Bound::Unbounded)).map(|(_, s)| *s);
-        // The epoch of the root's last record is known even when its own directory is gone.
-        let at_root = root.end_epoch.filter(|end| end > epoch).map(|_| root.end_offset);
-        let limit = higher.chain(at_root).min();
+        let limit = limit_of(*epoch, &root, &starts);
         if scan.published.get(&partition).is_some_and(|newest| *newest > root.generation) {
             return Err(Lost {
                 file: "the partition's root record".into(),
@@ -118,9 +102,9 @@ pub(crate) fn recover(
             });
         }
         let runs = scan.runs.get(&(partition, *epoch));
-        log.take_runs(runs, limit.unwrap_or(i64::MAX))?;
+        log.take_runs(runs, limit)?;
         let batches = scan.batches.get(&(partition, *epoch));
-        log.take_pair(batches, limit.unwrap_or(i64::MAX))?;
+        log.take_pair(batches, limit)?;
         // Deleted records still say what their producers sent (E-J2).
         let has_stamps = batches.is_some_and(|batches| batches.iter().any(|b| b.stamp.is_some()));
         let proven = log.proven(batches);
@@ -152,6 +136,35 @@ pub(crate) fn recover(
     starts.retain(|epoch, _| began(partition, *epoch, inherits, scans));
     log.check_starts(&starts, inherits)?;
     Ok(log)
+}
+
+/// Where the own records of the inherited leader epochs start, as far as their frames say it, and as
+/// runs do once these are sorted and gone.
+fn epoch_starts(
+    partition: TopicPartitionId,
+    inherits: &[(BrokerDir, LeaderEpoch)],
+    scans: &BTreeMap<BrokerDir, DirScan>,
+) -> BTreeMap<LeaderEpoch, i64> {
+    let mut starts = BTreeMap::new();
+    for (dir, epoch) in inherits {
+        let Some(scan) = scans.get(dir) else { continue };
+        let pair = (partition, *epoch);
+        let runs = scan.runs.get(&pair).into_iter().flatten();
+        let in_runs = runs.filter_map(|run| run.known()?.epochs.start_of(*epoch)).min();
+        let in_frames = scan.epoch_starts.get(&pair).copied();
+        if let Some(start) = in_frames.into_iter().chain(in_runs).min() {
+            starts.insert(*epoch, start);
+        }
+    }
+    starts
+}
+
+/// Below which offset (exclusive) frames of `epoch` count: where higher epochs start (E-W14).
+fn limit_of(epoch: LeaderEpoch, root: &Root, starts: &BTreeMap<LeaderEpoch, i64>) -> i64 {
+    let higher = starts.range((Bound::Excluded(epoch), Bound::Unbounded)).map(|(_, start)| *start);
+    // The epoch of the root's last record is known even when its own directory is gone.
+    let at_root = root.end_epoch.filter(|end| *end > epoch).map(|_| root.end_offset);
+    higher.chain(at_root).min().unwrap_or(i64::MAX)
 }
 
 /// Whether `epoch` accepted a record of its own. What it wrote before that was written again from its

@@ -58,10 +58,6 @@ impl Registry {
         self.state().logs.contains_key(&id)
     }
 
-    pub(crate) fn get(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
-        self.state().logs.get(&id).cloned()
-    }
-
     /// Collects the inherited pairs that `logs`, which a pass has just sorted, no longer need, for
     /// whoever keeps the ownership records. `own` is the directory of this epoch.
     pub(crate) fn note_unneeded(&self, logs: &[Arc<PartitionLog>], own: BrokerDir) {

@@ -406,3 +406,6 @@ impl RunEntry {
         self.blocks.iter().map(|block| block.max_timestamp).max().unwrap_or(i64::MIN)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //! `docs/faults.md` lists all of them.
 //!
 //! Most begin with journals made by hand, as a former broker epoch may have left them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 
@@ -311,6 +312,22 @@ async fn e_h7_a_file_shorter_than_a_later_durable_to_is_corruption() {
         assert!(matches!(error, OpenError::Corrupt { .. }), "cut to {to}: {error}");
         storage.restore(&whole);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_h9_a_torn_write_in_a_file_that_failed_is_no_damage_once_the_next_file_says_so() {
+    let mut first = Journal::first(1);
+    first.durable([record(0, 5, 0, 0, "a")]);
+    let failed_at = first.end();
+    first.flush(failed_at, [record(0, 5, 0, 1, "b")]);
+    first.damage(failed_at.position + 60);
+    // The lane rolled and wrote the same frame again; it is far beyond that place now.
+    let mut second = Journal::number(1, 1, failed_at);
+    second.durable([record(0, 5, 0, 1, "b")]);
+    let mut world = World::with_partitions(1);
+    led_by(&mut world, 0, &[(1, 5)]);
+    let records = recovered(&mut world, &[&first, &second]).await.unwrap();
+    assert_eq!(texts(&records), [(0, "a"), (1, "b")]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Faults that other brokers had, as promises of this log. Each test is named after its row in
 //! `docs/faults.md`, which also says where the other rows are tested.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 

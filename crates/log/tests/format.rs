@@ -1,5 +1,6 @@
 //! The disk format against random, changed and hostile bytes: what was written is read back, and
 //! nothing else is ever taken for a frame.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;

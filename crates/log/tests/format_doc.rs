@@ -1,5 +1,6 @@
 //! The example bytes of `docs/design/storage-format.md`, decoded and built again: the page is what the
 //! code does.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 
@@ -80,7 +81,11 @@ fn every_control_frame_on_the_page_is_what_the_code_writes_and_reads() {
         toggle_mask(&mut written, 0, mask);
         assert_eq!(written.freeze(), bytes, "{name}");
     }
-    assert_eq!(examples.len(), frames().len() + 3, "an example that nobody checks");
+    // The batch frame and both roots are checked below, the run file beside its private code.
+    let elsewhere = ["batch", "root", "root-with-head", "run-file"];
+    let checked = |name: &str| frames().contains_key(name) || elsewhere.contains(&name);
+    let unknown: Vec<_> = examples.keys().filter(|name| !checked(name)).collect();
+    assert!(unknown.is_empty(), "nobody checks {unknown:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The log on a real disk: what the memory store only imitates. Few and quick; the rest is tested on
 //! virtual time.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Producer state and leader epochs against naive models that keep the whole history.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeMap;
 

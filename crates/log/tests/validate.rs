@@ -1,5 +1,6 @@
 //! Every rule for a batch from a producer, broken one at a time: the refusal names the right rule, and
 //! hostile bytes are a refusal like any other.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod support;
 

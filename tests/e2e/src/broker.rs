@@ -139,6 +139,12 @@ impl Broker {
             Target::Talos => self.talos_arguments(&mut command),
             Target::Kafka => self.kafka_arguments(&mut command),
         }
+        // Ours are no settings of the broker, which refuses variables that it does not know.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TALOS_") {
+                command.env_remove(name);
+            }
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn().context("cannot start the broker")?);
         self.wait_until_ready()?;

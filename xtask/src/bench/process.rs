@@ -94,6 +94,12 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     } else {
         Command::new(program)
     };
+    // Ours are no settings of a broker, which refuses variables that it does not know.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TALOS_") {
+            command.env_remove(name);
+        }
+    }
     // Ctrl-C reaches only this process, which then ends its children.
     command.process_group(0).stdin(Stdio::null());
     command

@@ -145,6 +145,7 @@ fn talos(setup: &Setup, dir: &Path, port: u16, admin: u16) -> Command {
     let mut command = process::command(&setup.talos);
     command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]);
     command.args(["--admin", &format!("127.0.0.1:{admin}")]);
+    command.args(["--set", "group.initial.rebalance.delay.ms=0"]);
     command.arg("--data-dir").arg(dir.join("data")).current_dir(dir);
     command
 }

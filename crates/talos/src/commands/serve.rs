@@ -166,9 +166,19 @@ where
     tracing::info!(signal = name, "stopping; a second signal ends the process at once");
     handle.set_not_ready("stopping");
     stop.ask();
+    wait_for_end(work, next_signal, code, limit).await
+}
+
+/// After the first signal: the clean end, a second signal, or too long.
+async fn wait_for_end(
+    work: std::pin::Pin<&mut impl Future<Output = anyhow::Result<()>>>,
+    mut next_signal: impl AsyncFnMut() -> (&'static str, u8),
+    code: u8,
+    limit: talos_common::Period,
+) -> anyhow::Result<u8> {
     tokio::select! {
         biased;
-        ended = &mut work => ended.map(|()| {
+        ended = work => ended.map(|()| {
             tracing::info!("stopped");
             0
         }),

@@ -1,0 +1,130 @@
+//! Bugs planted from outside, by wrappers around the store, the metadata and the network: proof that
+//! the checkers find what they are for. Nothing in the product knows of them.
+
+mod meta;
+mod proxy;
+mod store;
+
+use std::sync::Arc;
+
+use talos_common::Env;
+use talos_meta::MetaStore;
+use talos_storage::Storage;
+
+use crate::network::Accept;
+use crate::plan::{Ending, Kinds, Plan};
+
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Planted {
+    /// What is acknowledged is in the page cache only. The store lies.
+    AcknowledgeBeforeFlush,
+    /// At times a produce request is answered as if it had been stored, and is not. In the network.
+    DropABatch,
+    /// Appends are visible before they are written. A writer that resolves early.
+    ServePastTheWatermark,
+    /// After a restart a producer's sequence numbers are forgotten. In the network: each start of the
+    /// broker sees other producer ids.
+    ForgetTheDedupeState,
+    /// What lies behind a damaged place of an old journal does not count. A store that shows zeros.
+    TornMiddleAsTornEnd,
+    /// A root is forgotten at a restart, and with it the log start and the end offset. In the metadata.
+    EndOffsetBackToZero,
+    /// Journals of former broker epochs are deleted while they are still needed. In the store.
+    DeleteJournalTooEarly,
+}
+
+/// All of them.
+pub const ALL: [Planted; 7] = [
+    Planted::AcknowledgeBeforeFlush,
+    Planted::DropABatch,
+    Planted::ServePastTheWatermark,
+    Planted::ForgetTheDedupeState,
+    Planted::TornMiddleAsTornEnd,
+    Planted::EndOffsetBackToZero,
+    Planted::DeleteJournalTooEarly,
+];
+
+impl Planted {
+    /// A plan in which the bug can show, and nothing else goes wrong.
+    pub fn plan(self, seed: u64) -> Plan {
+        let honest = calm(seed, self);
+        Plan { planted: Some(self), ..honest }
+    }
+
+    /// The same plan without the bug.
+    pub fn control(self, seed: u64) -> Plan {
+        calm(seed, self)
+    }
+}
+
+fn calm(seed: u64, bug: Planted) -> Plan {
+    let none = Kinds {
+        store: false,
+        full: false,
+        stall: false,
+        sync: false,
+        meta: false,
+        // Lost answers make producers send again.
+        network: bug == Planted::ForgetTheDedupeState,
+        wall: false,
+    };
+    let ending = match bug {
+        Planted::AcknowledgeBeforeFlush => Ending::PowerLoss,
+        Planted::DropABatch
+        | Planted::ServePastTheWatermark
+        | Planted::ForgetTheDedupeState
+        | Planted::TornMiddleAsTornEnd
+        | Planted::EndOffsetBackToZero
+        | Planted::DeleteJournalTooEarly => Ending::Kill,
+    };
+    Plan { kinds: none, lives: vec![ending; 4], last_ending: ending, ..Plan::of_seed(seed) }
+}
+
+pub(crate) fn lies(planted: Option<Planted>) -> bool {
+    planted == Some(Planted::AcknowledgeBeforeFlush)
+}
+
+/// The store that the process of this start sees.
+pub(crate) fn store(
+    planted: Option<Planted>,
+    inner: Arc<dyn Storage>,
+    env: &Env,
+    start: u64,
+) -> Arc<dyn Storage> {
+    match planted {
+        Some(Planted::ServePastTheWatermark) => store::early(inner, env),
+        Some(Planted::TornMiddleAsTornEnd) => store::torn(inner, start),
+        Some(Planted::DeleteJournalTooEarly) => store::deleting(inner, env),
+        Some(
+            Planted::AcknowledgeBeforeFlush
+            | Planted::DropABatch
+            | Planted::ForgetTheDedupeState
+            | Planted::EndOffsetBackToZero,
+        )
+        | None => inner,
+    }
+}
+
+/// The metadata that the process of this start sees.
+pub(crate) fn meta(
+    planted: Option<Planted>,
+    inner: Arc<dyn MetaStore>,
+    start: u64,
+) -> Arc<dyn MetaStore> {
+    match planted {
+        Some(Planted::EndOffsetBackToZero) if start > 1 => meta::without_roots(inner),
+        Some(_) | None => inner,
+    }
+}
+
+/// Who takes connections for the process of this start.
+pub(crate) fn accept(planted: Option<Planted>, inner: Accept, env: &Env, start: u64) -> Accept {
+    match planted {
+        Some(Planted::DropABatch) => proxy::accept(inner, env, proxy::Bug::DropABatch),
+        Some(Planted::ForgetTheDedupeState) => {
+            proxy::accept(inner, env, proxy::Bug::OtherProducerIds(start))
+        }
+        Some(_) | None => inner,
+    }
+}
