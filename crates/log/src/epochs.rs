@@ -42,6 +42,12 @@ impl Epochs {
         self.starts.get(above.checked_sub(1)?).map(|(epoch, _)| *epoch)
     }
 
+    /// Where the records that `epoch` accepted start, if there are any.
+    pub(crate) fn start_of(&self, epoch: LeaderEpoch) -> Option<i64> {
+        let at = self.starts.binary_search_by_key(&epoch, |(of, _)| *of).ok()?;
+        self.starts.get(at).map(|(_, start)| *start)
+    }
+
     /// The epochs with the offset of the first record of each, oldest first.
     pub fn starts(&self) -> &[(LeaderEpoch, i64)] {
         &self.starts

@@ -16,6 +16,7 @@ pub mod logs;
 pub mod metrics;
 pub mod partition;
 pub mod producers;
+mod ranges;
 mod recover;
 mod registry;
 pub mod root;

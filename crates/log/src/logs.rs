@@ -18,6 +18,7 @@ use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal};
 use crate::metrics::LogMetrics;
 use crate::partition::{OpenedLog, PartitionLog};
 use crate::producers::Producers;
+use crate::ranges::read_range;
 use crate::recover::{self, KnownHead, Recovered};
 use crate::registry::{Registry, Unneeded};
 use crate::root::{Head, Root, RootHandle};
@@ -222,13 +223,11 @@ impl BrokerLog {
         for request in requests {
             let id = request.id;
             let broken = request.inherits.iter().find_map(|(dir, _)| failed.get(dir));
-            opening.push((
-                id,
-                match broken {
-                    Some(error) => Err(scan_failed(id, error)),
-                    None => self.start_open(request, &scans).await,
-                },
-            ));
+            let outcome = match broken {
+                Some(error) => Err(scan_failed(id, error)),
+                None => self.start_open(request, &scans).await,
+            };
+            opening.push((id, outcome));
         }
         let mut opened = Vec::with_capacity(opening.len());
         for (id, outcome) in opening {
@@ -359,7 +358,16 @@ impl BrokerLog {
         // Known to the sorter before anything of it is in a journal: a closed file whose records are
         // not all in a sorted one must not go.
         self.registry.insert(&log);
-        let rewritten = self.write_again(&log, end_offset, rewrite).await?;
+        // A directory that goes must not take the only statement of the root with it (E-J14).
+        let stated = match log.published().filter(|_| !unneeded.is_empty()) {
+            Some(frame) => Some(
+                self.lane
+                    .push_control(&[frame])
+                    .map_err(|refusal| OpenError::Unavailable { id, why: refusal.to_string() })?,
+            ),
+            None => None,
+        };
+        let rewritten = self.write_again(&log, end_offset, rewrite).await?.or(stated);
         Ok(Opening { opened: Opened { log, unneeded }, rewritten })
     }
 
@@ -396,7 +404,7 @@ impl BrokerLog {
         batch: &ScannedBatch,
     ) -> Result<Bytes, OpenError> {
         let range = batch.position..batch.position + u64::from(batch.length);
-        match self.storage.read(&batch.file.path(), range).await {
+        match read_range(&self.storage, &batch.file.path(), range).await {
             Ok(bytes) if bytes.len() == batch.length as usize => Ok(bytes),
             Ok(_) => Err(OpenError::Corrupt {
                 id,

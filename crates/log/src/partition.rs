@@ -66,6 +66,8 @@ struct State {
     /// Durable batches in raw journals, gap-free, from the end of the runs to the watermark.
     extents: VecDeque<Extent>,
     size_bytes: u64,
+    /// Generation and end offset of the root as it was last read or swapped; `None` without a root.
+    published: Option<(u64, i64)>,
     /// Rises whenever places are exchanged or dropped: what was planned before may be gone.
     moves: u64,
     epochs: Epochs,
@@ -180,6 +182,7 @@ impl PartitionLog {
             runs,
             extents,
             size_bytes,
+            published: (root.generation > 0).then_some((root.generation, root.end_offset)),
             moves: 0,
             epochs,
             producers,
@@ -345,6 +348,11 @@ impl PartitionLog {
     /// Forgets producers that last appended before `deadline_ms` by this leader's clock.
     pub fn expire_producers(&self, deadline_ms: i64) -> usize {
         self.state().producers.expire(deadline_ms)
+    }
+
+    /// Whether anything is known of any producer.
+    pub(crate) fn has_producers(&self) -> bool {
+        !self.state().producers.is_empty()
     }
 
     /// A copy of the producer state, for people and tests.

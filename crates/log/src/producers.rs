@@ -126,6 +126,25 @@ impl Producers {
         }
     }
 
+    /// Whether `other` knows of a newer batch of any producer.
+    pub(crate) fn lacks(&self, other: &Self) -> bool {
+        other.entries.iter().any(|(id, entry)| {
+            let known = self.entries.get(id).and_then(|known| known.batches.back());
+            let newest = entry.batches.back().map(|batch| batch.last_offset);
+            known.map(|batch| batch.last_offset) < newest
+        })
+    }
+
+    /// Offset of the newest record that is remembered.
+    pub(crate) fn newest_offset(&self) -> Option<i64> {
+        self.entries.values().filter_map(|entry| Some(entry.batches.back()?.last_offset)).max()
+    }
+
+    /// Bytes of [`Producers::encode`], at most.
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        5 + self.entries.len() as u64 * (31 + 32 * REMEMBERED_BATCHES as u64)
+    }
+
     /// How many are known.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -5,7 +5,7 @@
 //! exactly that pair count that go on gap-free from the end of what is known (E-W2, E-J5), and only
 //! below the start of every higher leader epoch (E-W14).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
@@ -13,6 +13,7 @@ use talos_common::{BrokerDir, LeaderEpoch, TopicPartitionId};
 
 use crate::epochs::Epochs;
 use crate::extent::{Extent, Place};
+use crate::format::LanePosition;
 use crate::producers::Producers;
 use crate::root::Root;
 use crate::run::Run;
@@ -100,14 +101,20 @@ pub(crate) fn recover(
                 ),
             });
         }
-        let before = log.runs.len() + log.extents.len() + log.rewrite.len();
         let runs = scan.runs.get(&(partition, *epoch));
         log.take_runs(runs, limit)?;
         let batches = scan.batches.get(&(partition, *epoch));
         log.take_pair(batches, limit)?;
         // Deleted records still say what their producers sent (E-J2).
         let has_stamps = batches.is_some_and(|batches| batches.iter().any(|b| b.stamp.is_some()));
-        if let Some(damage) = scan.damage_of(partition, *epoch, log.end_offset) {
+        let proven = log.proven(batches);
+        let damage = scan.damage_of(partition, *epoch, log.end_offset, proven);
+        let damage = damage.or_else(|| {
+            let (damage, runs) = scan.doubt.as_ref()?;
+            let of_pair = runs.get(&(partition, *epoch)).into_iter().flatten();
+            of_pair.into_iter().any(|run| log.lacks(run)).then_some(damage)
+        });
+        if let Some(damage) = damage {
             return Err(Lost {
                 file: damage.file.to_string(),
                 position: damage.position,
@@ -115,25 +122,41 @@ pub(crate) fn recover(
             });
         }
         let has_stamps = has_stamps || runs.into_iter().flatten().any(|run| has_producers(run));
-        if log.runs.len() + log.extents.len() + log.rewrite.len() == before && !has_stamps {
+        if !has_stamps {
             log.unneeded.push((*dir, *epoch));
         }
     }
+    // What a later pair has as well was taken from there: only the outcome says what is needed.
+    let used = log.used_dirs();
+    log.unneeded.retain(|(dir, _)| !used.contains(dir));
+    if root.log_start == root.end_offset && log.end_offset == root.end_offset {
+        root.end_epoch.into_iter().for_each(|epoch| log.epochs.note(epoch, root.log_start));
+    }
+    log.epochs.trim(root.log_start);
     starts.retain(|epoch, _| began(partition, *epoch, inherits, scans));
     log.check_starts(&starts, inherits)?;
     Ok(log)
 }
 
-/// Where the own records of the inherited leader epochs start, as far as their frames say it.
+/// Where the own records of the inherited leader epochs start, as far as their frames say it, and as
+/// runs do once these are sorted and gone.
 fn epoch_starts(
     partition: TopicPartitionId,
     inherits: &[(BrokerDir, LeaderEpoch)],
     scans: &BTreeMap<BrokerDir, DirScan>,
 ) -> BTreeMap<LeaderEpoch, i64> {
-    let start = |(dir, epoch): &(BrokerDir, LeaderEpoch)| {
-        Some((*epoch, *scans.get(dir)?.epoch_starts.get(&(partition, *epoch))?))
-    };
-    inherits.iter().filter_map(start).collect()
+    let mut starts = BTreeMap::new();
+    for (dir, epoch) in inherits {
+        let Some(scan) = scans.get(dir) else { continue };
+        let pair = (partition, *epoch);
+        let runs = scan.runs.get(&pair).into_iter().flatten();
+        let in_runs = runs.filter_map(|run| run.known()?.epochs.start_of(*epoch)).min();
+        let in_frames = scan.epoch_starts.get(&pair).copied();
+        if let Some(start) = in_frames.into_iter().chain(in_runs).min() {
+            starts.insert(*epoch, start);
+        }
+    }
+    starts
 }
 
 /// Below which offset (exclusive) frames of `epoch` count: where higher epochs start (E-W14).
@@ -207,7 +230,7 @@ impl Recovered {
         // comes first; among equals the order does not matter.
         sorted.sort_by_key(|b| (b.base_offset, b.above_durable, b.file.number, b.position));
         for batch in sorted {
-            if batch.base_offset >= limit {
+            if batch.last_offset >= limit {
                 break;
             }
             if batch.last_offset < self.end_offset {
@@ -244,6 +267,28 @@ impl Recovered {
             }
         }
         Ok(())
+    }
+
+    /// Where the last of the pair's batches lies that counts: everything before it in its lane was
+    /// written earlier, so no record of the pair is missing there.
+    fn proven(&self, batches: Option<&Vec<ScannedBatch>>) -> Option<LanePosition> {
+        let all = batches.into_iter().flatten();
+        all.filter(|batch| batch.last_offset < self.end_offset).map(ScannedBatch::end).max()
+    }
+
+    /// Whether `run` holds records, or says something of producers, that is not known from elsewhere.
+    fn lacks(&self, run: &Run) -> bool {
+        run.end_offset > self.end_offset || self.producers.lacks(run_producers(run))
+    }
+
+    /// The directories in which something of the log is read.
+    fn used_dirs(&self) -> BTreeSet<BrokerDir> {
+        let runs = self.runs.iter().filter_map(|run| run.file.dir());
+        let extents = self.extents.iter().map(|extent| {
+            let Place::Journal { id, .. } = extent.place;
+            id.dir
+        });
+        runs.chain(extents).chain(self.rewrite.iter().map(|batch| batch.file.dir)).collect()
     }
 
     fn remember(&mut self, batch: &ScannedBatch) {

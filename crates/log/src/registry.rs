@@ -11,6 +11,9 @@ use crate::partition::PartitionLog;
 /// A partition and the inherited pairs that it no longer needs.
 pub type Unneeded = (TopicPartitionId, Vec<(BrokerDir, LeaderEpoch)>);
 
+/// Hears how a sorting pass went.
+pub(crate) type Ask = oneshot::Sender<Result<(), String>>;
+
 /// The open partitions. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
@@ -28,7 +31,7 @@ struct Inner {
 struct State {
     logs: BTreeMap<TopicPartitionId, Arc<PartitionLog>>,
     unneeded: Vec<Unneeded>,
-    ask: Option<oneshot::Sender<Result<(), String>>>,
+    asks: Vec<Ask>,
 }
 
 impl Registry {
@@ -55,11 +58,11 @@ impl Registry {
         self.state().logs.contains_key(&id)
     }
 
-    /// Collects the inherited pairs that partitions no longer need, for whoever keeps the ownership
-    /// records. `own` is the directory of this epoch.
-    pub(crate) fn note_unneeded(&self, own: BrokerDir) {
+    /// Collects the inherited pairs that `logs`, which a pass has just sorted, no longer need, for
+    /// whoever keeps the ownership records. `own` is the directory of this epoch.
+    pub(crate) fn note_unneeded(&self, logs: &[Arc<PartitionLog>], own: BrokerDir) {
         let mut found = Vec::new();
-        for log in self.logs() {
+        for log in logs {
             let pairs = log.take_unneeded(own);
             if !pairs.is_empty() {
                 found.push((log.id(), pairs));
@@ -85,7 +88,7 @@ impl Registry {
     /// Asks for a sorting pass; the receiver hears how it went.
     pub(crate) fn ask_to_sort(&self) -> oneshot::Receiver<Result<(), String>> {
         let (sender, receiver) = oneshot::channel();
-        self.state().ask = Some(sender);
+        self.state().asks.push(sender);
         self.inner.sort.notify_one();
         receiver
     }
@@ -94,7 +97,8 @@ impl Registry {
         self.inner.sort.notified().await;
     }
 
-    pub(crate) fn take_ask(&self) -> Option<oneshot::Sender<Result<(), String>>> {
-        self.state().ask.take()
+    /// All who asked since the last call.
+    pub(crate) fn take_asks(&self) -> Vec<Ask> {
+        std::mem::take(&mut self.state().asks)
     }
 }

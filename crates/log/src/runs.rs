@@ -115,6 +115,15 @@ pub(crate) struct RunFileBuilder {
     parts: Vec<Bytes>,
     position: u64,
     runs: Vec<RunEntry>,
+    /// Bytes that the runs take in the index, about.
+    index_bytes: u64,
+}
+
+/// How much of a file there was at some time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    parts: usize,
+    position: u64,
 }
 
 /// A run that is being written.
@@ -149,12 +158,28 @@ impl RunFileBuilder {
         header.put_slice(&cluster);
         let crc = crc32c(&header);
         header.put_u32_le(crc);
-        Self { parts: vec![header.freeze()], position: HEADER_BYTES, runs: Vec::new() }
+        Self {
+            parts: vec![header.freeze()],
+            position: HEADER_BYTES,
+            runs: Vec::new(),
+            index_bytes: 0,
+        }
     }
 
-    /// Bytes so far.
+    /// Bytes so far, those of the index too: producer states may take more than batches.
     pub(crate) fn bytes(&self) -> u64 {
-        self.position
+        self.position + self.index_bytes
+    }
+
+    /// How much there is, before a run is begun.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { parts: self.parts.len(), position: self.position }
+    }
+
+    /// Takes back what was added since `mark`: a run that was begun and will not be ended.
+    pub(crate) fn rollback(&mut self, mark: Mark) {
+        self.parts.truncate(mark.parts);
+        self.position = mark.position;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -216,6 +241,8 @@ impl RunFileBuilder {
         if !run.block.is_empty() {
             self.close_block(&mut run);
         }
+        let (starts, blocks) = (epochs.starts().len() as u64, run.blocks.len() as u64);
+        self.index_bytes += 64 + 12 * starts + producers.encoded_bytes() + 28 * blocks;
         self.runs.push(RunEntry {
             partition: run.partition,
             leader_epoch: run.leader_epoch,

@@ -46,7 +46,7 @@ pub(crate) struct ScannedBatch {
 }
 
 impl ScannedBatch {
-    fn end(&self) -> LanePosition {
+    pub(crate) fn end(&self) -> LanePosition {
         let position = self.position + u64::from(self.length);
         LanePosition { file: self.file.number, position }
     }
@@ -64,16 +64,20 @@ pub(crate) struct DirScan {
     /// Live sorted journals, as the last catalog frame names them.
     pub(crate) catalog: Vec<u64>,
     /// Their runs, by partition and leader epoch.
-    pub(crate) runs: BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<Arc<Run>>>,
+    pub(crate) runs: Runs,
+    /// Damage that may have taken a catalog, and the runs of the sorted journals that only it would
+    /// have named. Without it they are what an unfinished pass left, and are not needed.
+    pub(crate) doubt: Option<(Damage, Runs)>,
     lanes: Vec<LaneScan>,
 }
+
+/// Runs by partition and leader epoch.
+pub(crate) type Runs = BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<Arc<Run>>>;
 
 #[derive(Debug, Default)]
 struct LaneScan {
     damage: Vec<Damage>,
     indexes: Vec<IndexFrame>,
-    /// For each pair, where its last batch lies.
-    last_batch: BTreeMap<(TopicPartitionId, LeaderEpoch), LanePosition>,
 }
 
 #[derive(Debug)]
@@ -123,7 +127,16 @@ async fn read_sorted(
     files: &[FileInfo],
     scan: &mut DirScan,
 ) -> Result<(), ScanError> {
-    for number in scan.catalog.clone() {
+    let unnamed = files.iter().filter_map(|info| match info.path {
+        FilePath::Sorted { number, .. } => Some(number),
+        _ => None,
+    });
+    let unnamed: Vec<u64> = match &scan.doubt {
+        Some(_) => unnamed.filter(|number| !scan.catalog.contains(number)).collect(),
+        None => Vec::new(),
+    };
+    let named = scan.catalog.len();
+    for (at, number) in scan.catalog.clone().into_iter().chain(unnamed).enumerate() {
         let file = FilePath::Sorted { dir, number };
         let len = files.iter().find(|info| info.path == file).map_or(0, |info| info.len);
         let index = runs::read_index(storage, &file, len, RunKind::Sorted, cluster).await;
@@ -133,9 +146,13 @@ async fn read_sorted(
                 ScanError::Corrupt { file, position, what }
             }
         })?;
+        let runs = match &mut scan.doubt {
+            Some((_, runs)) if at >= named => runs,
+            _ => &mut scan.runs,
+        };
         for entry in index.runs {
             let pair = (entry.partition, entry.leader_epoch);
-            scan.runs.entry(pair).or_default().push(Run::sorted(file.clone(), entry));
+            runs.entry(pair).or_default().push(Run::sorted(file.clone(), entry));
         }
     }
     Ok(())
@@ -158,7 +175,9 @@ impl LaneReader {
         }
         walk.find_missing(files);
         walk.require_headers();
-        self.lane_scan.damage = walk.damage();
+        let (damage, doubt) = walk.damage();
+        self.lane_scan.damage = damage;
+        scan.doubt = scan.doubt.take().or(doubt.map(|hole| (hole, Runs::new())));
         for mut batch in self.batches {
             let end = batch.end();
             if end.file < walk.replaced_below() {
@@ -166,8 +185,6 @@ impl LaneReader {
             }
             batch.above_durable = end.position > walk.limit(end.file);
             let pair = (batch.meta.partition, batch.meta.leader_epoch);
-            let last = self.lane_scan.last_batch.entry(pair).or_default();
-            *last = (*last).max(end);
             scan.batches.entry(pair).or_default().push(batch);
         }
         scan.lanes.push(self.lane_scan);
@@ -231,12 +248,14 @@ impl LaneReader {
 
 impl DirScan {
     /// The damage that may have taken batches of `partition` written under `leader_epoch`, unless
-    /// what was found proves otherwise; `end_offset` is where the found ones end (E-J7).
+    /// what was found proves otherwise: `end_offset` is where the batches end that count, and `proven`
+    /// where the last of them lies. A ghost proves nothing (E-J7).
     pub(crate) fn damage_of(
         &self,
         partition: TopicPartitionId,
         leader_epoch: LeaderEpoch,
         end_offset: i64,
+        proven: Option<LanePosition>,
     ) -> Option<&Damage> {
         self.lanes.iter().find_map(|lane| {
             lane.damage.iter().find(|hole| {
@@ -252,10 +271,7 @@ impl DirScan {
                             && entry.end_offset > end_offset
                     }),
                     // Batches behind the hole that go on gap-free prove that none was in it.
-                    None => lane
-                        .last_batch
-                        .get(&(partition, leader_epoch))
-                        .is_none_or(|last| *last < hole.to),
+                    None => proven.is_none_or(|last| last < hole.to),
                 }
             })
         })

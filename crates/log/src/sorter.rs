@@ -30,6 +30,7 @@ use crate::lane::Lane;
 use crate::partition::PartitionLog;
 use crate::partition::ReadError;
 use crate::partition::tiers::Sortable;
+use crate::producers::Producers;
 use crate::registry::Registry;
 use crate::root::RootError;
 use crate::run::Run;
@@ -45,7 +46,7 @@ const DELETE_DELAY: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(30);
 /// Extents read at once.
 const READ_EXTENTS: usize = 512;
-/// Bytes of a run read at once.
+/// Bytes read at once; one batch at least.
 const READ_RUN_BYTES: usize = 4 << 20;
 
 /// What a sorter is made of.
@@ -77,6 +78,8 @@ pub(crate) struct Sorter {
     live: BTreeMap<u64, Vec<LiveRun>>,
     /// The sorted journal that holds a partition's newest producer state.
     newest_state: BTreeMap<TopicPartitionId, u64>,
+    /// Up to which offset of its producers' batches a partition's state was saved by this sorter.
+    saved: BTreeMap<TopicPartitionId, Option<i64>>,
     dying: VecDeque<(Instant, FilePath)>,
 }
 
@@ -93,6 +96,16 @@ struct Exchange {
     range: (i64, i64),
     file: u64,
     index: usize,
+}
+
+/// What a pass wrote before it is named.
+struct Collected {
+    /// The partitions that were sorted.
+    logs: Vec<Arc<PartitionLog>>,
+    /// Raw files below this hold nothing else.
+    replaced_below: u64,
+    /// The first failure of one partition.
+    failed: Option<PassError>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +132,7 @@ impl Sorter {
             next_sorted: Arc::default(),
             live: BTreeMap::new(),
             newest_state: BTreeMap::new(),
+            saved: BTreeMap::new(),
             dying: VecDeque::new(),
         }
     }
@@ -135,18 +149,19 @@ impl Sorter {
                 () = registry.asked_to_sort() => {}
                 () = self.parts.env.clock.sleep(PAUSE) => {}
             }
-            let asked = registry.take_ask();
-            if asked.is_some() || self.is_due() {
+            let asked = registry.take_asks();
+            if !asked.is_empty() || self.is_due() {
                 let outcome = self.pass().await;
                 if let Err(error) = &outcome {
                     tracing::warn!(%error, "sorting the journals failed; it is tried again");
-                    if asked.is_none() {
+                    if asked.is_empty() {
                         self.parts.env.clock.sleep(PAUSE).await;
                     }
                 }
-                if let Some(asked) = asked {
+                let outcome = outcome.map_err(|error| error.to_string());
+                for asked in asked {
                     // Whoever asked may have left.
-                    let _ = asked.send(outcome.map_err(|error| error.to_string()));
+                    let _ = asked.send(outcome.clone());
                 }
             }
             self.delete_dead_segments().await;
@@ -158,39 +173,99 @@ impl Sorter {
         closed.saturating_mul(self.parts.storage.traits().file_bytes) >= self.parts.sort_bytes
     }
 
+    /// One pass over all partitions. One that can not be sorted holds up no other: its raw batches stay
+    /// where they are, with the files from the first of them on, and the pass fails at its end.
     async fn pass(&mut self) -> Result<(), PassError> {
         let upto = *self.parts.current_file.borrow_and_update();
+        let mut sorted = SortedFiles::new(self);
+        let collected = match self.collect(&mut sorted, upto).await {
+            Ok(collected) => sorted.flush().await.map(|()| collected),
+            Err(error) => Err(error),
+        };
+        let Collected { logs, replaced_below, failed } = match collected {
+            Ok(collected) => collected,
+            Err(error) => {
+                sorted.discard().await;
+                return Err(error);
+            }
+        };
+        let SortedFiles { files, exchanges, .. } = sorted;
+        let named: Vec<u64> = self.live.keys().chain(files.keys()).copied().collect();
+        let replaced_below = replaced_below.max(self.replaced_below);
+        self.state_catalog(named, replaced_below).await?;
+        self.exchange(files, exchanges, &logs);
+        let dir = self.parts.dir;
+        for number in self.replaced_below..replaced_below {
+            let id = JournalId { dir, lane: self.parts.lane_id, number };
+            self.parts.storage.delete(&id.path()).await?;
+        }
+        self.replaced_below = replaced_below;
+        self.drop_dead_sorted().await?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes what may be sorted of every partition into segments, or into `sorted`.
+    async fn collect(
+        &mut self,
+        sorted: &mut SortedFiles,
+        upto: u64,
+    ) -> Result<Collected, PassError> {
         let dir = self.parts.dir;
         let is_closed = |place: &Place| {
             let Place::Journal { id, .. } = place;
             id.dir != dir || id.number < upto
         };
         let merge = self.live.len() > MAX_SORTED;
-        let mut frames = Vec::new();
-        let mut sorted = SortedFiles::new(self);
+        let mut collected = Collected { logs: Vec::new(), replaced_below: upto, failed: None };
         for log in self.parts.registry.logs() {
-            let mut source = log.sortable(is_closed);
-            let inherited = |run: &Arc<Run>| run.file.dir().is_some_and(|of| of != dir);
-            if source.bytes() >= self.parts.segment_bytes {
-                frames.extend(self.write_segments(&log, source).await?);
-                continue;
+            let source = log.sortable(is_closed);
+            let first_file = source.first_file(dir);
+            match self.sort_one(&log, source, merge, sorted).await {
+                Ok(()) => collected.logs.push(log),
+                Err(error) => {
+                    tracing::warn!(partition = %log.id(), %error, "a partition is not sorted");
+                    let kept = first_file.unwrap_or(upto);
+                    collected.replaced_below = collected.replaced_below.min(kept);
+                    collected.failed.get_or_insert(error);
+                }
             }
-            if !merge && !source.runs.iter().any(inherited) {
-                source.runs.clear();
-            }
-            sorted.add(&log, source).await?;
+            sorted.publish_if_full().await?;
         }
-        let (files, exchanges) = sorted.finish().await?;
-        let named: Vec<u64> = self.live.keys().chain(files.keys()).copied().collect();
-        frames.push(Frame::Catalog { sorted: named, replaced_below: upto });
-        self.make_durable(&frames).await?;
-        self.exchange(files, exchanges);
-        for number in self.replaced_below..upto {
-            let id = JournalId { dir, lane: self.parts.lane_id, number };
-            self.parts.storage.delete(&id.path()).await?;
+        Ok(collected)
+    }
+
+    async fn sort_one(
+        &mut self,
+        log: &Arc<PartitionLog>,
+        mut source: Sortable,
+        merge: bool,
+        sorted: &mut SortedFiles,
+    ) -> Result<(), PassError> {
+        let dir = self.parts.dir;
+        let inherited = |run: &Arc<Run>| run.file.dir().is_some_and(|of| of != dir);
+        let newest = source.producers.newest_offset();
+        if source.bytes() >= self.parts.segment_bytes {
+            self.write_segments(log, source).await?;
+            // The head's footer has the producer state from now on.
+            self.newest_state.remove(&log.id());
+            self.saved.insert(log.id(), newest);
+            return Ok(());
         }
-        self.replaced_below = upto;
-        self.drop_dead_sorted().await
+        if !merge && !source.runs.iter().any(inherited) {
+            source.runs.clear();
+        }
+        let is_saved = self.saved.get(&log.id()).copied().flatten() >= newest;
+        let moves = merge && self.newest_state.contains_key(&log.id());
+        sorted.add(log, source, moves || !is_saved).await
+    }
+
+    /// Makes a catalog durable, and before it, what is known of the roots: from then on what it does not
+    /// name may go, which an older root may need (E-J14).
+    async fn state_catalog(&self, sorted: Vec<u64>, replaced_below: u64) -> Result<(), PassError> {
+        let logs = self.parts.registry.logs();
+        let mut frames: Vec<Frame> = logs.iter().filter_map(|log| log.published()).collect();
+        frames.push(Frame::Catalog { sorted, replaced_below });
+        self.make_durable(&frames).await
     }
 
     async fn make_durable(&self, frames: &[Frame]) -> Result<(), PassError> {
@@ -199,7 +274,12 @@ impl Sorter {
     }
 
     /// The catalog is durable: readers take the new places.
-    fn exchange(&mut self, files: BTreeMap<u64, Vec<Arc<Run>>>, exchanges: Vec<Exchange>) {
+    fn exchange(
+        &mut self,
+        files: BTreeMap<u64, Vec<Arc<Run>>>,
+        exchanges: Vec<Exchange>,
+        logs: &[Arc<PartitionLog>],
+    ) {
         for (number, runs) in &files {
             let live = runs.iter().filter_map(|run| {
                 let entry = run.known()?;
@@ -211,11 +291,15 @@ impl Sorter {
         for Exchange { log, range, file, index } in exchanges {
             self.newest_state.insert(log.id(), file);
             let run = files.get(&file).and_then(|runs| runs.get(index));
+            let state = run.and_then(|run| run.known()).map(|entry| &entry.producers);
+            self.saved.insert(log.id(), state.and_then(Producers::newest_offset));
             if let Some(run) = run.filter(|run| run.bytes > 0) {
                 log.replace(range.0, range.1, vec![Arc::clone(run)]);
             }
         }
-        self.parts.registry.note_unneeded(self.parts.dir);
+        self.newest_state.retain(|id, _| self.parts.registry.holds(*id));
+        self.saved.retain(|id, _| self.parts.registry.holds(*id));
+        self.parts.registry.note_unneeded(logs, self.parts.dir);
     }
 
     /// Lets sorted journals go in which no run is needed: a catalog without them first.
@@ -224,7 +308,7 @@ impl Sorter {
         let mut emptied = BTreeSet::new();
         for log in self.parts.registry.logs() {
             used.extend(log.run_files());
-            if log.producers().is_empty() {
+            if !log.has_producers() {
                 emptied.insert(log.id());
             }
         }
@@ -247,8 +331,7 @@ impl Sorter {
             return Ok(());
         }
         let sorted = self.live.keys().filter(|number| !dead.contains(number)).copied().collect();
-        let catalog = Frame::Catalog { sorted, replaced_below: self.replaced_below };
-        self.make_durable(&[catalog]).await?;
+        self.state_catalog(sorted, self.replaced_below).await?;
         for number in dead {
             self.live.remove(&number);
             self.parts.storage.delete(&FilePath::Sorted { dir, number }).await?;
@@ -261,25 +344,51 @@ impl Sorter {
         &mut self,
         log: &Arc<PartitionLog>,
         source: Sortable,
-    ) -> Result<Option<Frame>, PassError> {
-        let Some((base_offset, _)) = source.range() else { return Ok(None) };
+    ) -> Result<(), PassError> {
+        let Some((base_offset, _)) = source.range() else { return Ok(()) };
+        let mut paths = Vec::new();
+        let outcome = match self.publish_all(log, &source, &mut paths).await {
+            Ok(segments) => log.publish_segments(base_offset, segments).await.map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        match &outcome {
+            // They may be reached, now or by the next leader.
+            Ok(()) | Err(PassError::Root(RootError::Uncertain(_))) => return outcome,
+            Err(PassError::Root(RootError::Fenced | RootError::Corrupt(_))) => return outcome,
+            Err(_) => {}
+        }
+        delete_all(&self.parts.storage, paths).await;
+        outcome
+    }
+
+    /// Writes `source` into segments; gives also the names of those that may be there after an error.
+    async fn publish_all(
+        &mut self,
+        log: &Arc<PartitionLog>,
+        source: &Sortable,
+        paths: &mut Vec<FilePath>,
+    ) -> Result<Vec<Arc<Run>>, PassError> {
         let mut manifest = source.manifest.clone();
         let mut segments = Vec::new();
-        let mut reader = SourceReader::new(&source);
+        let mut reader = SourceReader::new(source);
         let mut next = reader.next(log, &self.parts.storage).await?;
         while !next.is_empty() {
             let mut file = RunFileBuilder::new(RunKind::Segment, self.parts.cluster);
             let first = BatchHeader::parse(next.first().map_or(&[], |batch| batch))?.base_offset;
             let mut run = file.begin(log.id(), log.leader_epoch(), first);
-            while !next.is_empty() && file.bytes() < self.parts.segment_bytes {
+            // One piece at least: every segment holds something.
+            loop {
                 push_all(&mut file, &mut run, next)?;
                 next = reader.next(log, &self.parts.storage).await?;
+                if next.is_empty() || file.bytes() >= self.parts.segment_bytes {
+                    break;
+                }
             }
             let end = run.end_offset();
             file.end(run, source.epochs.below(end), source.producers.below(end));
-            segments.push(self.publish_segment(log, file, &mut manifest).await?);
+            segments.push(self.publish_segment(log, file, &mut manifest, paths).await?);
         }
-        Ok(log.publish_segments(base_offset, segments).await?)
+        Ok(segments)
     }
 
     async fn publish_segment(
@@ -287,6 +396,7 @@ impl Sorter {
         log: &Arc<PartitionLog>,
         file: RunFileBuilder,
         manifest: &mut Vec<SegmentEntry>,
+        paths: &mut Vec<FilePath>,
     ) -> Result<Arc<Run>, PassError> {
         let attempt = self.parts.env.rng.u64(..);
         let itself = file.runs().first().map(|run| SegmentEntry {
@@ -306,6 +416,7 @@ impl Sorter {
             .zip(index.manifest.last().copied())
             .ok_or(PassError::Closed)?;
         let path = segment.path(log.id());
+        paths.push(path.clone());
         self.parts.storage.publish(&path, parts).await?;
         *manifest = index.manifest;
         Ok(Run::written(path, run, segment))
@@ -339,6 +450,8 @@ struct SortedFiles {
     builder: RunFileBuilder,
     files: BTreeMap<u64, Vec<Arc<Run>>>,
     exchanges: Vec<Exchange>,
+    /// All files that may be there.
+    paths: Vec<FilePath>,
 }
 
 impl SortedFiles {
@@ -353,14 +466,35 @@ impl SortedFiles {
             builder: RunFileBuilder::new(RunKind::Sorted, cluster),
             files: BTreeMap::new(),
             exchanges: Vec::new(),
+            paths: Vec::new(),
         }
     }
 
     /// Adds one partition's run; an empty one when only its producer state must be kept (E-J2).
-    async fn add(&mut self, log: &Arc<PartitionLog>, source: Sortable) -> Result<(), PassError> {
+    /// After an error nothing of it is there.
+    async fn add(
+        &mut self,
+        log: &Arc<PartitionLog>,
+        source: Sortable,
+        keep_state: bool,
+    ) -> Result<(), PassError> {
+        let mark = self.builder.mark();
+        let added = self.try_add(log, source, keep_state).await;
+        if added.is_err() {
+            self.builder.rollback(mark);
+        }
+        added
+    }
+
+    async fn try_add(
+        &mut self,
+        log: &Arc<PartitionLog>,
+        source: Sortable,
+        keep_state: bool,
+    ) -> Result<(), PassError> {
         let (range, mut run) = match source.range() {
             Some(range) => (range, self.builder.begin(log.id(), log.leader_epoch(), range.0)),
-            None if log.has_inherits() && !source.producers.is_empty() => {
+            None if keep_state && !source.producers.is_empty() => {
                 let at = log.offsets().log_start;
                 ((at, at), self.builder.begin(log.id(), log.leader_epoch(), at))
             }
@@ -377,6 +511,10 @@ impl SortedFiles {
         self.builder.end(run, source.epochs, source.producers);
         let index = self.builder.runs().len() - 1;
         self.exchanges.push(Exchange { log: Arc::clone(log), range, file: self.number, index });
+        Ok(())
+    }
+
+    async fn publish_if_full(&mut self) -> Result<(), PassError> {
         if self.builder.bytes() >= SORTED_FILE_BYTES {
             self.publish().await?;
         }
@@ -387,6 +525,7 @@ impl SortedFiles {
         let next = RunFileBuilder::new(RunKind::Sorted, self.cluster);
         let (parts, index) = std::mem::replace(&mut self.builder, next).finish(Vec::new(), None);
         let path = FilePath::Sorted { dir: self.dir, number: self.number };
+        self.paths.push(path.clone());
         self.storage.publish(&path, parts).await?;
         let runs = index.runs.into_iter().map(|entry| Run::sorted(path.clone(), entry)).collect();
         self.files.insert(self.number, runs);
@@ -394,11 +533,25 @@ impl SortedFiles {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<(BTreeMap<u64, Vec<Arc<Run>>>, Vec<Exchange>), PassError> {
+    async fn flush(&mut self) -> Result<(), PassError> {
         if !self.builder.is_empty() {
             self.publish().await?;
         }
-        Ok((self.files, self.exchanges))
+        Ok(())
+    }
+
+    /// Deletes what was written: no catalog names it.
+    async fn discard(self) {
+        delete_all(&self.storage, self.paths).await;
+    }
+}
+
+/// Deletes files that nothing names. What can not be deleted now costs room, nothing else.
+async fn delete_all(storage: &Arc<dyn Storage>, paths: Vec<FilePath>) {
+    for path in paths {
+        if let Err(error) = storage.delete(&path).await {
+            tracing::warn!(%path, %error, "a file that nothing needs stays");
+        }
     }
 }
 
@@ -454,9 +607,15 @@ impl<'a> SourceReader<'a> {
             }
             return Ok(batches);
         }
-        let end = self.source.extents.len().min(self.extent + READ_EXTENTS);
-        let Some(some) = self.source.extents.get(self.extent..end) else { return Ok(Vec::new()) };
-        self.extent = end;
+        let rest = self.source.extents.get(self.extent..).unwrap_or_default();
+        let mut bytes = 0;
+        let fits = rest.iter().take(READ_EXTENTS).take_while(|extent| {
+            let first = bytes == 0;
+            bytes += extent.length as usize;
+            first || bytes <= READ_RUN_BYTES
+        });
+        let some = rest.get(..fits.count()).unwrap_or_default();
+        self.extent += some.len();
         Ok(log.read_extents(some).await?)
     }
 }

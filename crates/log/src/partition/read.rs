@@ -15,6 +15,7 @@ use talos_storage::{ErrorKind, FilePath};
 use super::{Offsets, PartitionLog};
 use crate::extent::{Extent, Place};
 use crate::format::{self, BATCH_PREFIX_BYTES, Frame};
+use crate::ranges::read_range;
 use crate::run::Run;
 use crate::runs::RunFileError;
 
@@ -229,7 +230,7 @@ impl PartitionLog {
 
     async fn read_file(&self, place: Place, start: u64, end: u64) -> Result<Bytes, ReadError> {
         let file = place.path();
-        match self.storage.read(&file, start..end).await {
+        match read_range(&self.storage, &file, start..end).await {
             Ok(bytes) if bytes.len() as u64 == end - start => Ok(bytes),
             Ok(bytes) => Err(ReadError::Corrupt {
                 file,
@@ -269,15 +270,63 @@ impl PartitionLog {
     /// # Errors
     /// See [`ReadError`].
     pub async fn max_timestamp(&self) -> Result<Option<TimestampOffset>, ReadError> {
-        let (from, largest) = {
-            let state = self.state();
-            let runs = state.runs.iter().map(|run| run.max_timestamp);
-            let raw = state.extents.iter().map(|extent| extent.max_timestamp);
-            (state.log_start, runs.chain(raw).max())
-        };
-        let Some(largest) = largest else { return Ok(None) };
-        self.find(from, |time| time == largest, |at| at.timestamp == largest && at.offset >= from)
+        let Some((from, largest)) = self.largest_time().await? else { return Ok(None) };
+        // A larger one belongs to a record below the log start.
+        self.find(from, |time| time >= largest, |at| at.timestamp == largest && at.offset >= from)
             .await
+    }
+
+    /// The log start and the largest timestamp of the records from there on. The largest of a run or a
+    /// batch that reaches below the log start may be that of a deleted record.
+    async fn largest_time(&self) -> Result<Option<(i64, i64)>, ReadError> {
+        loop {
+            let (from, whole, cut, moves) = {
+                let state = self.state();
+                let from = state.log_start;
+                let runs = state.runs.iter().filter(|run| run.base_offset >= from);
+                let raw = state.extents.iter().filter(|extent| extent.base_offset >= from);
+                let times = runs.map(|run| run.max_timestamp);
+                let whole = times.chain(raw.map(|extent| extent.max_timestamp)).max();
+                let run = state.runs.front().filter(|run| run.base_offset < from);
+                let raw = state.extents.front().filter(|extent| extent.base_offset < from);
+                let cut = run.cloned().map(Stretch::Run);
+                (from, whole, cut.or(raw.cloned().map(Stretch::Raw)), state.moves)
+            };
+            let live = match cut {
+                Some(stretch) => self.largest_from(stretch, from).await,
+                None => Ok(None),
+            };
+            match live {
+                Ok(live) => return Ok(live.max(whole).map(|largest| (from, largest))),
+                Err(ReadError::Corrupt { .. }) if self.state().moves != moves => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The largest timestamp in a stretch, of the records at or above `from`.
+    async fn largest_from(&self, stretch: Stretch, from: i64) -> Result<Option<i64>, ReadError> {
+        let run = match stretch {
+            Stretch::Raw(extent) => {
+                let bytes = self.read_extents(&[extent]).await?;
+                let mut times = bytes.iter().map(|bytes| largest_in(bytes, from));
+                return times.try_fold(None, |largest, time| Ok(time?.max(largest)));
+            }
+            Stretch::Run(run) => run,
+        };
+        let entry = run.entry(&self.storage).await?;
+        let above = entry.blocks.iter().filter(|block| block.base_offset >= from);
+        let end = above.clone().map(|block| block.base_offset).min().unwrap_or(run.end_offset);
+        let mut largest = above.map(|block| block.max_timestamp).max();
+        // The block in which the log begins.
+        let mut at = from;
+        while at < end {
+            let bytes = run.read(&self.storage, at, FIND_BYTES).await?;
+            let Some(last) = last_offset(&bytes)? else { break };
+            largest = largest.max(largest_in(&bytes, from)?);
+            at = last + 1;
+        }
+        Ok(largest)
     }
 
     /// The first record that is `wanted`, looking only into stretches whose largest timestamp `may`
@@ -367,6 +416,26 @@ fn last_offset(bytes: &Bytes) -> Result<Option<i64>, ReadError> {
         last = Some(batch.map_err(unreadable)?.header.last_offset());
     }
     Ok(last)
+}
+
+/// The largest timestamp of the records at or above `from` in whole, checked batches.
+fn largest_in(bytes: &Bytes, from: i64) -> Result<Option<i64>, ReadError> {
+    let limits = Limits { max_decompressed_bytes: READ_LIMIT_BYTES };
+    let mut largest = None;
+    for batch in Batches::new(bytes.clone()) {
+        let batch = batch.map_err(unreadable)?;
+        if batch.header.base_offset >= from {
+            largest = largest.max(Some(batch.header.max_timestamp));
+            continue;
+        }
+        for record in decode_records(&batch, &limits).map_err(unreadable)? {
+            let record = record.map_err(unreadable)?;
+            if batch.offset_of(&record) >= from {
+                largest = largest.max(Some(batch.timestamp_of(&record)));
+            }
+        }
+    }
+    Ok(largest)
 }
 
 /// The first record in whole, checked batches that is `wanted`.

@@ -37,6 +37,15 @@ impl Sortable {
         raw + self.runs.iter().map(|run| run.bytes).sum::<u64>()
     }
 
+    /// The oldest journal of `dir` in which raw batches lie.
+    pub(crate) fn first_file(&self, dir: BrokerDir) -> Option<u64> {
+        let files = self.extents.iter().filter_map(|extent| {
+            let Place::Journal { id, .. } = extent.place;
+            (id.dir == dir).then_some(id.number)
+        });
+        files.min()
+    }
+
     /// The offsets from the first to behind the last record; `None` when there is nothing.
     pub(crate) fn range(&self) -> Option<(i64, i64)> {
         let first = self.runs.first().map(|run| run.base_offset);
@@ -73,6 +82,7 @@ impl PartitionLog {
         let next = Root { generation: root.generation + 1, ..next };
         self.root_handle.swap(next.encode()).await?;
         *root = next;
+        self.state().published = Some((next.generation, next.end_offset));
         Ok(())
     }
 
@@ -160,11 +170,6 @@ impl PartitionLog {
         self.state().runs.iter().map(|run| run.file.clone()).collect()
     }
 
-    /// Whether former leaderships are still listed as inherited.
-    pub(crate) fn has_inherits(&self) -> bool {
-        !self.inherits.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
     /// Takes the inherited pairs in whose directories nothing of this log is read any more. Called
     /// when a pass has put everything raw, and the producer state, into `own`.
     pub(crate) fn take_unneeded(&self, own: BrokerDir) -> Vec<(BrokerDir, LeaderEpoch)> {
@@ -202,16 +207,22 @@ impl PartitionLog {
         state.moves += 1;
     }
 
-    /// Makes `segments`, which are durable, part of the log: the last one becomes the head. Gives the
-    /// frame that states it, to be made durable before what they replace may go (E-J14).
+    /// The frame that states the root as it is, to be made durable before anything goes that an older
+    /// root may need (E-J14); `None` without a root.
+    pub(crate) fn published(&self) -> Option<Frame> {
+        let (root_generation, end_offset) = self.state().published?;
+        Some(Frame::Published { partition: self.id, end_offset, root_generation })
+    }
+
+    /// Makes `segments`, which are durable, part of the log: the last one becomes the head.
     pub(crate) async fn publish_segments(
         &self,
         base_offset: i64,
         segments: Vec<Arc<Run>>,
-    ) -> Result<Option<Frame>, RootError> {
+    ) -> Result<(), RootError> {
         let mut root = self.root.lock().await;
         let Some((newest, run)) = segments.last().and_then(|run| Some((run.segment?, run))) else {
-            return Ok(None);
+            return Ok(());
         };
         let head = Head {
             base_offset: newest.base_offset,
@@ -221,10 +232,28 @@ impl PartitionLog {
         };
         let epoch = run.known().and_then(|entry| entry.epochs.newest());
         let next = root.covering(newest.end_offset, epoch);
+        let old = root.head;
         self.swap(&mut root, Root { head: Some(head), ..next }).await?;
         let end_offset = newest.end_offset;
         self.replace(base_offset, end_offset, segments);
-        let (partition, root_generation) = (self.id, root.generation);
-        Ok(Some(Frame::Published { partition, end_offset, root_generation }))
+        if let Some(old) = old {
+            self.drop_old_head(old);
+        }
+        Ok(())
+    }
+
+    /// The head that was replaced stayed when the log start passed it, because the root named it.
+    fn drop_old_head(&self, old: Head) {
+        let state = self.state();
+        let is_live = state
+            .runs
+            .iter()
+            .any(|run| run.segment.is_some_and(|segment| segment.attempt == old.attempt));
+        drop(state);
+        if !is_live {
+            let Head { base_offset, leader_epoch, attempt, .. } = old;
+            let path = FilePath::Segment { partition: self.id, base_offset, leader_epoch, attempt };
+            self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+        }
     }
 }

@@ -6,6 +6,8 @@ use bytes::{Buf, Bytes};
 use talos_protocol::batch::{BatchHeader, crc32c};
 use talos_storage::{Error as StorageError, ErrorKind, FilePath, Storage};
 
+use crate::ranges::read_range;
+
 use super::{Block, FOOTER_BYTES, FORMAT, HEADER_BYTES, MAGIC, RunEntry, RunIndex, RunKind};
 
 /// The largest index that is read; one of a segment of 64 MiB has some dozen KiB.
@@ -31,7 +33,7 @@ pub(crate) async fn read_exact(
     start: u64,
     end: u64,
 ) -> Result<Bytes, RunFileError> {
-    match storage.read(file, start..end).await {
+    match read_range(storage, file, start..end).await {
         Ok(bytes) if bytes.len() as u64 == end - start => Ok(bytes),
         Ok(bytes) => Err(corrupt(file, start + bytes.len() as u64, "the file ends here")),
         Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use talos_storage::{Error as StorageError, Storage};
 
 use crate::format::{self, FRAME_HEADER_BYTES, Frame, FrameError, JournalId};
+use crate::ranges::read_range;
 
 /// Read at once.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -50,7 +51,7 @@ impl<'a> Cursor<'a> {
         if self.position < self.window_start || end > window_end {
             let to = (self.position + bytes.max(WINDOW_BYTES)).min(self.len);
             self.window = match to > self.position {
-                true => self.storage.read(&self.id.path(), self.position..to).await?,
+                true => read_range(self.storage, &self.id.path(), self.position..to).await?,
                 false => Bytes::new(),
             };
             self.window_start = self.position;

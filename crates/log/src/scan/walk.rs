@@ -112,6 +112,8 @@ pub(crate) struct LaneWalk<'a> {
     headed: BTreeSet<u64>,
     /// Files below this number are replaced by sorted journals: gone, or about to be.
     replaced_below: u64,
+    /// Where the last catalog stands.
+    catalog_at: LanePosition,
 }
 
 impl<'a> LaneWalk<'a> {
@@ -133,6 +135,7 @@ impl<'a> LaneWalk<'a> {
             next_named: None,
             headed: BTreeSet::new(),
             replaced_below: 0,
+            catalog_at: LanePosition::default(),
         }
     }
 
@@ -227,7 +230,10 @@ impl<'a> LaneWalk<'a> {
                 }
             }
             Frame::Flush(flush) => self.stated = self.stated.max(flush.durable_to),
-            Frame::Catalog { replaced_below, .. } => self.replaced_below = *replaced_below,
+            Frame::Catalog { replaced_below, .. } => {
+                self.replaced_below = *replaced_below;
+                self.catalog_at = here;
+            }
             Frame::Note { durable_to } if *durable_to == here => {
                 // The lane's last flush ended here, acknowledged; the next was not begun.
                 self.stated = self.stated.max(here);
@@ -305,22 +311,27 @@ impl<'a> LaneWalk<'a> {
         (Damage { to, ..hole }, if small { Verdict::Small } else { Verdict::Damage })
     }
 
-    /// Holes below what is stated as durable that are large enough to have lost a batch.
-    pub(super) fn damage(&mut self) -> Vec<Damage> {
-        let mut damage = Vec::new();
+    /// Holes below what is stated as durable that are large enough to have lost a batch; and the first
+    /// one of any size behind the last catalog, which may have been a newer catalog.
+    pub(super) fn damage(&mut self) -> (Vec<Damage>, Option<Damage>) {
+        let (mut damage, mut doubt) = (Vec::new(), None);
         for (hole, verdict) in self.judge() {
             let Damage { file, position, what, .. } = &hole;
+            let hides_catalog = hole.from > self.catalog_at;
             match verdict {
-                Verdict::Torn | Verdict::Replaced => {}
+                Verdict::Torn | Verdict::Replaced => continue,
                 Verdict::Small => {
                     tracing::warn!(%file, position, what, "damage too small to have held a record");
                 }
                 Verdict::Damage => {
                     tracing::error!(%file, position, what, "damage in a journal");
-                    damage.push(hole);
+                    damage.push(hole.clone());
                 }
             }
+            if hides_catalog && doubt.is_none() {
+                doubt = Some(hole);
+            }
         }
-        damage
+        (damage, doubt)
     }
 }

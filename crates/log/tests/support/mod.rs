@@ -30,15 +30,28 @@ pub fn partition(n: u8) -> TopicPartitionId {
     TopicPartitionId { topic: TopicId([n; 16]), partition: i32::from(n) }
 }
 
-/// A root in memory.
+/// A root in memory, and how many of its next swaps fail unapplied.
 #[derive(Debug, Default)]
-pub struct TestRoot(pub Mutex<Option<Bytes>>);
+pub struct TestRoot(pub Mutex<Option<Bytes>>, pub Mutex<u32>);
+
+impl TestRoot {
+    /// The next swap fails, unapplied.
+    pub fn fail_next(&self) {
+        *self.1.lock().unwrap() += 1;
+    }
+}
 
 impl RootHandle for TestRoot {
     fn swap(
         &self,
         value: Bytes,
     ) -> Pin<Box<dyn Future<Output = Result<(), RootError>> + Send + '_>> {
+        let mut failing = self.1.lock().unwrap();
+        if *failing > 0 {
+            *failing -= 1;
+            let error = RootError::Unavailable("planned".into());
+            return Box::pin(std::future::ready(Err(error)));
+        }
         *self.0.lock().unwrap() = Some(value);
         Box::pin(std::future::ready(Ok(())))
     }

@@ -1,0 +1,320 @@
+//! A sorting pass that is cut off at every durable step, by a kill and by a loss of power; and damage to
+//! every region of the files that it leaves. Afterwards each partition is complete, or (damage only)
+//! refused with file and position; never wrong bytes, never a shorter log without an error.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use support::{Running, World, batch, partition, produce, read_all, stamped};
+use talos_common::{Env, TopicPartitionId};
+use talos_log::{LogOptions, OpenError, ReadError};
+use talos_storage::FilePath;
+use talos_storage::memory::{Crash, FileCopy, MemoryOptions, MemoryStorage};
+
+const OPTIONS: LogOptions = LogOptions {
+    sort_bytes: u64::MAX,
+    segment_bytes: 6 << 10,
+    lane_bytes: 32 << 10,
+    tail_cache_bytes: 0,
+};
+/// Partition 0 gets segments, 1 and 2 sorted journals; 3 keeps nothing but its producers.
+const PARTITIONS: u8 = 4;
+
+/// What clients know: records from the log start on, and the batches of an idempotent producer.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    log_start: i64,
+    values: BTreeMap<i64, String>,
+    sequence: i32,
+}
+
+type AllTold = BTreeMap<TopicPartitionId, Told>;
+
+struct Case {
+    env: Env,
+    storage: MemoryStorage,
+    world: World,
+    told: AllTold,
+}
+
+impl Case {
+    fn new(seed: u64) -> Self {
+        let env = Env::simulated(seed, 1_700_000_000_000);
+        let options = MemoryOptions { file_bytes: 24 << 10, ..MemoryOptions::default() };
+        let storage = MemoryStorage::new(&env, options);
+        let world = World::with_partitions(PARTITIONS);
+        let told = world.records.keys().map(|id| (*id, Told::default())).collect();
+        Self { env, storage, world, told }
+    }
+
+    async fn start(&mut self) -> Running {
+        self.world.start(&self.env, Arc::new(self.storage.clone()), OPTIONS).await
+    }
+
+    /// Some batches for every partition, and the next journal file.
+    async fn work(&mut self, running: &Running) {
+        for n in 0..6 {
+            for which in 0..PARTITIONS {
+                let id = partition(which);
+                let told = self.told.get_mut(&id).unwrap();
+                let filler = if which == 0 { 2_000 } else { 100 * usize::from(which) };
+                let value = format!("{which}/{n}/{}", "x".repeat(filler));
+                let batch = match which {
+                    1 | 3 => stamped(&[&value], 70 + i64::from(which), 0, told.sequence),
+                    _ => batch(&[&value], n),
+                };
+                told.sequence += 1;
+                let offset = produce(&running.partitions[&id], &batch).await;
+                told.values.insert(offset, value);
+            }
+        }
+        // The log of the last partition is emptied.
+        let last = partition(PARTITIONS - 1);
+        let log = &running.partitions[&last];
+        let told = self.told.get_mut(&last).unwrap();
+        told.log_start = log.advance_log_start(log.offsets().high_watermark).await.unwrap();
+    }
+
+    fn kill(&mut self, how: Crash) {
+        self.env.tasks.abort();
+        self.storage = self.storage.crash_and_reopen(how);
+    }
+
+    /// Whether the partition is complete; false when it is refused.
+    async fn is_whole(&self, running: &Running, id: TopicPartitionId, what: &str) -> bool {
+        let Some(log) = running.partitions.get(&id) else {
+            let error = &running.failed[&id];
+            assert!(matches!(error, OpenError::Corrupt { .. }), "{what}: {error}");
+            return false;
+        };
+        let told = &self.told[&id];
+        let offsets = log.offsets();
+        assert!(offsets.log_start >= told.log_start, "{what}: {id}: the log start went back");
+        let end = told.values.last_key_value().map_or(0, |(offset, _)| offset + 1);
+        assert!(offsets.high_watermark >= end, "{what}: {id}: a shorter log without an error");
+        let read = match read_all(log, offsets.log_start, 3_000).await {
+            Ok(read) => read,
+            Err(ReadError::Corrupt { .. }) => return false,
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let expected: Vec<_> =
+            told.values.range(offsets.log_start..).map(|(o, v)| (*o, v.clone())).collect();
+        assert_eq!(read, expected, "{what}: {id}");
+        // The newest batches of the idempotent producer are known: a retry changes nothing.
+        if matches!(id.partition, 1 | 3) && told.sequence > 0 {
+            let (offset, value) = told.values.last_key_value().unwrap();
+            let retry = stamped(&[value], 70 + i64::from(id.partition), 0, told.sequence - 1);
+            assert_eq!(produce(log, &retry).await, *offset, "{what}: {id}: a retry was appended");
+        }
+        true
+    }
+
+    async fn all_whole(&self, running: &Running, what: &str) {
+        for id in self.world.records.keys() {
+            assert!(self.is_whole(running, *id, what).await, "{what}: {id} {:?}", running.failed);
+        }
+    }
+}
+
+/// How many sorted journals and segments there are.
+fn written(storage: &MemoryStorage) -> (usize, usize) {
+    let files = storage.files();
+    let sorted = files.iter().filter(|path| matches!(path, FilePath::Sorted { .. })).count();
+    let segments = files.iter().filter(|path| matches!(path, FilePath::Segment { .. })).count();
+    (sorted, segments)
+}
+
+/// Runs to a state with inherited raw and sorted files, then has a pass cut off after `steps` steps.
+/// Gives whether it was.
+async fn cut_off(seed: u64, steps: u64, how: Crash) -> bool {
+    let what = format!("seed {seed}, {how:?} after {steps} steps");
+    let mut case = Case::new(seed);
+    for round in 0..2 {
+        let running = case.start().await;
+        case.work(&running).await;
+        if round == 0 {
+            case.work(&running).await;
+            running.log.sort().await.unwrap();
+            assert!(written(&case.storage).0 > 0 && written(&case.storage).1 > 0, "{what}");
+            case.work(&running).await;
+        }
+        case.kill(Crash::Kill);
+    }
+    let running = case.start().await;
+    case.all_whole(&running, &what).await;
+    case.work(&running).await;
+    // Deletions between the places: in segments, runs and raw batches.
+    for which in 0..2 {
+        let log = &running.partitions[&partition(which)];
+        let to = case.env.rng.u64(0..log.offsets().high_watermark as u64) as i64;
+        let told = case.told.get_mut(&partition(which)).unwrap();
+        told.log_start = log.advance_log_start(to).await.unwrap();
+    }
+    case.storage.crash_after(steps, how);
+    let storage = case.storage.clone();
+    let done = tokio::select! {
+        biased;
+        () = storage.crashed() => false,
+        sorted = running.log.sort() => {
+            sorted.unwrap();
+            true
+        }
+    };
+    if done {
+        case.world.tidy(&case.env, &running, &case.storage).await;
+    }
+    for round in 0..3 {
+        case.kill(how);
+        let running = case.start().await;
+        case.all_whole(&running, &format!("{what}, restart {round}")).await;
+        if round == 1 {
+            running.log.sort().await.unwrap();
+        }
+        case.world.tidy(&case.env, &running, &case.storage).await;
+        case.all_whole(&running, &format!("{what}, restart {round}, tidied")).await;
+    }
+    !done
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_j13_e_j14_a_pass_may_be_cut_off_after_any_durable_step() {
+    for (seed, how) in [(1, Crash::Kill), (2, Crash::PowerLoss), (3, Crash::Kill)] {
+        let mut steps = 1;
+        while cut_off(seed, steps, how).await {
+            steps += 1;
+            assert!(steps < 60);
+        }
+        assert!(steps > 3, "only {steps} steps");
+    }
+}
+
+/// A killed broker that left sorted journals and segments: inherited ones, own ones and raw files.
+async fn left(seed: u64) -> Case {
+    let mut case = Case::new(seed);
+    for round in 0..3 {
+        let running = case.start().await;
+        case.work(&running).await;
+        if round != 1 {
+            running.log.sort().await.unwrap();
+            case.world.tidy(&case.env, &running, &case.storage).await;
+        }
+        case.work(&running).await;
+        case.kill(Crash::Kill);
+    }
+    let (sorted, segments) = written(&case.storage);
+    assert!(sorted > 0 && segments > 0, "nothing was sorted");
+    case
+}
+
+impl Case {
+    /// Starts on damaged files; then puts all back. Gives how many partitions were refused.
+    async fn judge(&mut self, copies: &[FileCopy], what: &str) -> usize {
+        let records = self.world.records.iter().map(|(id, record)| {
+            let inherits = record.inherits.clone();
+            let root = Arc::new(support::TestRoot::default());
+            *root.0.lock().unwrap() = record.root.0.lock().unwrap().clone();
+            (*id, support::Record { leader: record.leader, inherits, root })
+        });
+        let again = World {
+            epoch: self.world.epoch,
+            records: records.collect(),
+            clean_ends: self.world.clean_ends.clone(),
+        };
+        let before = std::mem::replace(&mut self.world, again);
+        let running = self.start().await;
+        let mut refused = 0;
+        for id in before.records.keys() {
+            refused += usize::from(!self.is_whole(&running, *id, what).await);
+        }
+        let epoch = self.world.epoch;
+        self.world = World { epoch, ..before };
+        self.kill(Crash::Kill);
+        for copy in copies {
+            self.storage.restore(copy);
+        }
+        for path in self.storage.files() {
+            if !copies.iter().any(|copy| *copy.path() == path) {
+                self.storage.remove(&path);
+            }
+        }
+        refused
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn p5_damage_to_sorted_journals_segments_and_what_names_them_is_refused() {
+    let mut case = left(11).await;
+    let files = case.storage.files();
+    let copies: Vec<FileCopy> = files.iter().filter_map(|path| case.storage.copy(path)).collect();
+    assert_eq!(case.judge(&copies, "no damage").await, 0);
+    let (mut refused, mut runs_refused) = (0, 0);
+    for copy in &copies {
+        let path = copy.path();
+        let is_run = !matches!(path, FilePath::Journal { .. });
+        let len = copy.content().len() as u64;
+        // All of header, index and footer; of batches and journals a part.
+        let dense = |at: u64| is_run && (at < 40 || at + 1_500 > len);
+        let mut at = 0;
+        while at < len {
+            let rng = case.env.rng.clone();
+            case.storage.flip_bit(path, at..at + 1, &rng).unwrap();
+            let n = case.judge(&copies, &format!("bit at {path}:{at}")).await;
+            refused += n;
+            runs_refused += if is_run { n } else { 0 };
+            at += if dense(at) { 7 } else { 173 };
+        }
+        for to in (0..len).step_by(1_009).chain([len - 1]) {
+            if case.storage.cut(path, to) {
+                let n = case.judge(&copies, &format!("{path} cut to {to}")).await;
+                assert!(!is_run || n > 0, "{path} cut to {to} and nobody noticed");
+            }
+        }
+        case.storage.extend(path, &[0xa5; 700]);
+        case.judge(&copies, &format!("{path} extended")).await;
+        case.storage.remove(path);
+        let n = case.judge(&copies, &format!("{path} removed")).await;
+        assert!(n > 0, "{path} removed and nobody noticed");
+    }
+    assert!(refused > 0 && runs_refused > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_j14_an_older_root_and_older_files_are_refused_or_change_nothing() {
+    let mut case = Case::new(12);
+    let mut roots = Vec::new();
+    let mut older = Vec::new();
+    let running = case.start().await;
+    for _ in 0..3 {
+        case.work(&running).await;
+        running.log.sort().await.unwrap();
+        let copies = case.storage.files();
+        older.extend(copies.iter().filter_map(|path| case.storage.copy(path)));
+        let root = |record: &support::Record| record.root.0.lock().unwrap().clone();
+        roots.push(
+            case.world.records.iter().map(|(id, r)| (*id, root(r))).collect::<BTreeMap<_, _>>(),
+        );
+    }
+    case.world.stop(running).await;
+    case.kill(Crash::Kill);
+    let files = case.storage.files();
+    let copies: Vec<FileCopy> = files.iter().filter_map(|path| case.storage.copy(path)).collect();
+    let newest = roots.pop().unwrap();
+    roots.push(BTreeMap::new());
+    let mut refused = 0;
+    for old in &roots {
+        for id in newest.keys() {
+            let root = Arc::clone(&case.world.records[id].root);
+            *root.0.lock().unwrap() = old.get(id).cloned().flatten();
+            refused += case.judge(&copies, &format!("an older root of {id}")).await;
+            *root.0.lock().unwrap() = newest[id].clone();
+        }
+    }
+    assert!(refused > 0);
+    for copy in &older {
+        case.storage.restore(copy);
+        case.judge(&copies, &format!("{} from an older copy", copy.path())).await;
+    }
+}
