@@ -17,7 +17,7 @@ use crate::format::LanePosition;
 use crate::producers::Producers;
 use crate::root::Root;
 use crate::run::Run;
-use crate::scan::{DirScan, ScannedBatch};
+use crate::scan::{Damage, DirScan, ScannedBatch};
 
 /// A recovered log.
 #[derive(Debug)]
@@ -107,14 +107,7 @@ pub(crate) fn recover(
         log.take_pair(batches, limit)?;
         // Deleted records still say what their producers sent (E-J2).
         let has_stamps = batches.is_some_and(|batches| batches.iter().any(|b| b.stamp.is_some()));
-        let proven = log.proven(batches);
-        let damage = scan.damage_of(partition, *epoch, log.end_offset, proven);
-        let damage = damage.or_else(|| {
-            let (damage, runs) = scan.doubt.as_ref()?;
-            let of_pair = runs.get(&(partition, *epoch)).into_iter().flatten();
-            of_pair.into_iter().any(|run| log.lacks(run)).then_some(damage)
-        });
-        if let Some(damage) = damage {
+        if let Some(damage) = log.damage(scan, (partition, *epoch), batches) {
             return Err(Lost {
                 file: damage.file.to_string(),
                 position: damage.position,
@@ -126,13 +119,8 @@ pub(crate) fn recover(
             log.unneeded.push((*dir, *epoch));
         }
     }
-    // What a later pair has as well was taken from there: only the outcome says what is needed.
-    let used = log.used_dirs();
-    log.unneeded.retain(|(dir, _)| !used.contains(dir));
-    if root.log_start == root.end_offset && log.end_offset == root.end_offset {
-        root.end_epoch.into_iter().for_each(|epoch| log.epochs.note(epoch, root.log_start));
-    }
-    log.epochs.trim(root.log_start);
+    log.settle_unneeded();
+    log.settle_epochs();
     starts.retain(|epoch, _| began(partition, *epoch, inherits, scans));
     log.check_starts(&starts, inherits)?;
     Ok(log)
@@ -274,6 +262,36 @@ impl Recovered {
     fn proven(&self, batches: Option<&Vec<ScannedBatch>>) -> Option<LanePosition> {
         let all = batches.into_iter().flatten();
         all.filter(|batch| batch.last_offset < self.end_offset).map(ScannedBatch::end).max()
+    }
+
+    /// The damage in `scan` that may have taken something of `pair`, or the catalog that named it.
+    fn damage<'a>(
+        &self,
+        scan: &'a DirScan,
+        pair: (TopicPartitionId, LeaderEpoch),
+        batches: Option<&Vec<ScannedBatch>>,
+    ) -> Option<&'a Damage> {
+        let found = scan.damage_of(pair.0, pair.1, self.end_offset, self.proven(batches));
+        found.or_else(|| {
+            let (damage, runs) = scan.doubt.as_ref()?;
+            let mut of_pair = runs.get(&pair).into_iter().flatten();
+            of_pair.any(|run| self.lacks(run)).then_some(damage)
+        })
+    }
+
+    /// What a later pair has as well was taken from there: only the outcome says what is needed.
+    fn settle_unneeded(&mut self) {
+        let used = self.used_dirs();
+        self.unneeded.retain(|(dir, _)| !used.contains(dir));
+    }
+
+    /// The leader epochs as they were known before: of deleted records, only the root's last one.
+    fn settle_epochs(&mut self) {
+        let Root { log_start, end_offset, end_epoch, .. } = self.root;
+        if log_start == end_offset && self.end_offset == end_offset {
+            end_epoch.into_iter().for_each(|epoch| self.epochs.note(epoch, log_start));
+        }
+        self.epochs.trim(log_start);
     }
 
     /// Whether `run` holds records, or says something of producers, that is not known from elsewhere.

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{World, batch, read_all, stamped};
+use support::{Running, World, batch, read_all, stamped};
 use talos_common::{Env, TopicPartitionId};
 use talos_log::{LogOptions, PartitionLog};
+use talos_storage::FilePath;
 use talos_storage::memory::{Crash, Fault, Latency, Layout, MemoryOptions, MemoryStorage};
 
 /// What clients know of one partition.
@@ -27,6 +28,16 @@ struct Told {
     sequence: i32,
 }
 
+/// What the runs of a test had.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Injected faults and deleted directories.
+    faults: u64,
+    /// Sorted journals and segments that were there when a process ended.
+    sorted: u64,
+    segments: u64,
+}
+
 /// Which faults a run has.
 #[derive(Clone, Copy)]
 struct Plan {
@@ -36,7 +47,7 @@ struct Plan {
     sorting: bool,
 }
 
-async fn run(plan: Plan) -> u64 {
+async fn run(plan: Plan, seen: &mut Seen) {
     let env = Env::simulated(plan.seed, 1_700_000_000_000);
     let layouts = [Layout::Exact, Layout::Preallocated, Layout::Recycled];
     let options = MemoryOptions {
@@ -68,15 +79,22 @@ async fn run(plan: Plan) -> u64 {
         for (fault, rate) in plan.rates {
             storage.faults().set_rate(*fault, *rate);
         }
-        work(&env, &running.partitions, &mut told).await;
+        work(&env, &world, plan.sorting, &running.partitions, &mut told).await;
         storage.faults().heal();
         if plan.sorting {
+            world.records.values().for_each(|record| record.root.heal());
             if env.rng.chance(500_000) {
-                let sorted = running.log.sort().await;
+                let gone = delete_one(&env, &mut world, &running, &mut told);
+                let (sorted, ()) = tokio::join!(running.log.sort(), gone);
                 assert_eq!(sorted, Ok(()), "seed {}", plan.seed);
-                for (id, log) in &running.partitions {
+                for (id, log) in running.partitions.iter().filter(|(_, log)| log.ended().is_none())
+                {
                     check(plan.seed, *id, log, told.get_mut(id).unwrap()).await;
                 }
+            }
+            for path in storage.files() {
+                seen.sorted += u64::from(matches!(path, FilePath::Sorted { .. }));
+                seen.segments += u64::from(matches!(path, FilePath::Segment { .. }));
             }
             tidied += world.tidy(&env, &running, &storage).await as u64;
         }
@@ -89,17 +107,42 @@ async fn run(plan: Plan) -> u64 {
         storage = storage.crash_and_reopen(plan.how);
     }
     let faults: u64 = plan.rates.iter().map(|(fault, _)| storage.faults().count(*fault)).sum();
-    faults + tidied
+    seen.faults += faults + tidied;
+}
+
+/// At times a topic is deleted while a pass runs.
+async fn delete_one(
+    env: &Env,
+    world: &mut World,
+    running: &Running,
+    told: &mut BTreeMap<TopicPartitionId, Told>,
+) {
+    if running.partitions.len() < 2 || !env.rng.chance(150_000) {
+        return;
+    }
+    env.clock.sleep(Duration::from_micros(env.rng.u64(..3_000))).await;
+    let (id, log) = running.partitions.last_key_value().unwrap();
+    log.end("the topic was deleted");
+    running.log.forget(*id);
+    world.records.remove(id);
+    told.remove(id);
 }
 
 /// Produces to all partitions for a while, many batches in flight, and stops in the middle.
 async fn work(
     env: &Env,
+    world: &World,
+    sorting: bool,
     partitions: &BTreeMap<TopicPartitionId, Arc<PartitionLog>>,
     told: &mut BTreeMap<TopicPartitionId, Told>,
 ) {
     let mut waiting = Vec::new();
     for _ in 0..env.rng.usize(5..80) {
+        if sorting && env.rng.chance(8_000) {
+            // The next segment, or the next move of the log start, finds the metadata away.
+            let which = env.rng.usize(..partitions.len());
+            world.records.values().nth(which).unwrap().root.fail_next();
+        }
         let which = env.rng.usize(..partitions.len());
         let (id, log) = partitions.iter().nth(which).unwrap();
         let told = told.get_mut(id).unwrap();
@@ -127,7 +170,9 @@ async fn work(
         }
         if env.rng.chance(30_000) {
             let to = env.rng.u64(..=log.offsets().high_watermark as u64) as i64;
-            told.log_start = log.advance_log_start(to).await.unwrap().max(told.log_start);
+            if let Ok(log_start) = log.advance_log_start(to).await {
+                told.log_start = told.log_start.max(log_start);
+            }
         }
     }
     env.clock.sleep(Duration::from_micros(env.rng.u64(..8_000))).await;
@@ -171,11 +216,12 @@ async fn runs(
     rates: &'static [(Fault, u32)],
     sorting: bool,
 ) {
-    let mut faults = 0;
+    let mut seen = Seen::default();
     for seed in seeds {
-        faults += run(Plan { seed, how, rates, sorting }).await;
+        run(Plan { seed, how, rates, sorting }, &mut seen).await;
     }
-    assert!((rates.is_empty() && !sorting) || faults > 0, "neither a fault nor a deletion");
+    assert!((rates.is_empty() && !sorting) || seen.faults > 0, "neither a fault nor a deletion");
+    assert!(!sorting || (seen.sorted > 0 && seen.segments > 0), "nothing was sorted: {seen:?}");
 }
 
 #[tokio::test(start_paused = true)]

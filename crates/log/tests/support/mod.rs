@@ -39,6 +39,11 @@ impl TestRoot {
     pub fn fail_next(&self) {
         *self.1.lock().unwrap() += 1;
     }
+
+    /// No swap fails any more.
+    pub fn heal(&self) {
+        *self.1.lock().unwrap() = 0;
+    }
 }
 
 impl RootHandle for TestRoot {
