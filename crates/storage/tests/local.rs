@@ -332,15 +332,19 @@ async fn a_preallocated_file_that_finds_no_room_is_full_when_nothing_was_written
     store.publish(&segment(1, 0, 0), vec![bytes(1, 10)]).await.unwrap();
 }
 
-/// Polls `call` until its first sync stands still, and checks that it has not answered by then; gives
-/// its answer and how many syncs it took.
-async fn syncs_before_the_answer<T>(
+/// Begins `call` once syncs stand still, and checks that it has not answered when it meets the first;
+/// gives its answer and how many syncs it took.
+async fn syncs_before_the_answer<T, Call>(
     faults: &DiskFaults,
-    call: impl Future<Output = talos_storage::Result<T>>,
-) -> (T, u64) {
+    call: impl FnOnce() -> Call,
+) -> (T, u64)
+where
+    Call: Future<Output = talos_storage::Result<T>>,
+{
     let before = faults.syncs();
     faults.set_sync_stall(true);
-    let mut call = std::pin::pin!(call);
+    // An append goes on from the moment it is called.
+    let mut call = std::pin::pin!(call());
     tokio::select! {
         biased;
         _ = &mut call => panic!("it answered before a sync"),
@@ -356,26 +360,27 @@ async fn nothing_is_answered_before_its_files_and_folders_are_synced() {
     let folder = tempfile::tempdir().unwrap();
     let (store, faults) = open_faulty(folder.path());
     // The folder above.
-    let ((), syncs) = syncs_before_the_answer(&faults, store.make_dir(dir(1))).await;
+    let ((), syncs) = syncs_before_the_answer(&faults, || store.make_dir(dir(1))).await;
     assert_eq!(syncs, 1);
     // The file and its folder.
-    let (mut writer, syncs) = syncs_before_the_answer(&faults, store.create(journal(1, 0))).await;
+    let (mut writer, syncs) =
+        syncs_before_the_answer(&faults, || store.create(journal(1, 0))).await;
     assert_eq!(syncs, 2);
-    let append = writer.append(vec![bytes(1, 9)], Some(bytes(2, 9)));
+    let append = || writer.append(vec![bytes(1, 9)], Some(bytes(2, 9)));
     let (_, syncs) = syncs_before_the_answer(&faults, append).await;
     assert_eq!(syncs, 1);
     // The old folder and that of the spare files; then the same two again.
-    let ((), syncs) = syncs_before_the_answer(&faults, store.delete(&journal(1, 0))).await;
+    let ((), syncs) = syncs_before_the_answer(&faults, || store.delete(&journal(1, 0))).await;
     assert_eq!(syncs, 2);
-    let (_, syncs) = syncs_before_the_answer(&faults, store.create(journal(1, 1))).await;
+    let (_, syncs) = syncs_before_the_answer(&faults, || store.create(journal(1, 1))).await;
     assert_eq!(syncs, 2);
     // The file, and the folders that may be new: partition, topic, topics.
     let path = segment(1, 0, 0);
-    let publish = store.publish(&path, vec![bytes(1, 9)]);
+    let publish = || store.publish(&path, vec![bytes(1, 9)]);
     let ((), syncs) = syncs_before_the_answer(&faults, publish).await;
     assert_eq!(syncs, 4);
     // The marker and its folder.
-    let (_, syncs) = syncs_before_the_answer(&faults, store.seal(dir(1))).await;
+    let (_, syncs) = syncs_before_the_answer(&faults, || store.seal(dir(1))).await;
     assert_eq!(syncs, 2);
 }
 
