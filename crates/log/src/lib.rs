@@ -7,6 +7,7 @@
 //!
 //! This crate never talks to the metadata: it is *given* a leader epoch and a handle to the root.
 
+pub mod dump;
 pub mod epochs;
 mod extent;
 pub mod format;

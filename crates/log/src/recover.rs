@@ -17,7 +17,8 @@ use crate::format::LanePosition;
 use crate::producers::Producers;
 use crate::root::Root;
 use crate::run::Run;
-use crate::scan::{Damage, DirScan, ScannedBatch};
+use crate::scan::walk::Damage;
+use crate::scan::{DirScan, ScannedBatch};
 
 /// A recovered log.
 #[derive(Debug)]

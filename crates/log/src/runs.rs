@@ -24,7 +24,7 @@ use talos_storage::FilePath;
 use crate::epochs::Epochs;
 use crate::producers::Producers;
 
-pub(crate) use reader::{RunFileError, read_block_run, read_index};
+pub(crate) use reader::{RunFileError, read_block_run, read_exact, read_index, stated_cluster};
 
 const MAGIC: [u8; 8] = *b"TALOSRUN";
 const FORMAT: u16 = 1;

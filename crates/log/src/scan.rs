@@ -5,30 +5,23 @@
 //! next file's header, in the note behind the last flush, or in the record of a clean stop (P5). So a
 //! lane is read to the end of its last file, beyond anything unreadable, before it is judged.
 
-mod cursor;
+pub(crate) mod cursor;
+pub(crate) mod walk;
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use talos_common::{BrokerDir, LaneId, LeaderEpoch, TopicPartitionId};
 use talos_protocol::batch::BatchHeader;
-use talos_storage::{Error as StorageError, FileInfo, FilePath, Storage};
+use talos_storage::{FileInfo, FilePath, Storage};
 
-use crate::format::{
-    BATCH_PREFIX_BYTES, BatchMeta, Frame, FrameError, IndexEntry, JournalId, LanePosition,
-};
+use crate::format::{BatchMeta, Frame, IndexEntry, JournalId, LanePosition};
 use crate::producers::ProducerStamp;
 use crate::run::Run;
 use crate::runs::{self, RunFileError, RunKind};
-use cursor::Cursor;
-
-/// The smallest frame that holds a batch: damage below this size can not have lost one.
-const SMALLEST_BATCH_FRAME: u64 = (BATCH_PREFIX_BYTES + talos_protocol::batch::HEADER_BYTES) as u64;
-
-/// How many file numbers in a row may have been skipped because their creation failed.
-const MAX_SKIPPED: u64 = 1_000;
+pub(crate) use walk::ScanError;
+use walk::{Damage, Found, LaneWalk};
 
 /// A batch that was found.
 #[derive(Clone, Debug)]
@@ -57,20 +50,6 @@ impl ScannedBatch {
         let position = self.position + u64::from(self.length);
         LanePosition { file: self.file.number, position }
     }
-}
-
-/// A stretch below the durable-to that can not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
-    /// In which file.
-    pub(crate) file: FilePath,
-    /// Where it starts.
-    pub(crate) position: u64,
-    /// What is wrong there.
-    pub(crate) what: String,
-    from: LanePosition,
-    /// Exclusive.
-    to: LanePosition,
 }
 
 /// One sealed directory as read.
@@ -108,15 +87,6 @@ struct IndexFrame {
     entries: Vec<IndexEntry>,
 }
 
-/// Why a directory could not be read at all.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum ScanError {
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    #[error("{file} is corrupt at position {position}: {what}")]
-    Corrupt { file: FilePath, position: u64, what: String },
-}
-
 /// Reads the directory `dir` of cluster `cluster`, which was sealed with these files. `clean_ends` is
 /// what a clean stop recorded: where each lane ended.
 pub(crate) async fn scan(
@@ -139,22 +109,10 @@ pub(crate) async fn scan(
     lanes.entry(LaneId(0)).or_default();
     let mut scan = DirScan::default();
     for (lane, files) in lanes {
-        let reader = LaneReader {
-            storage,
-            cluster,
-            dir,
-            lane,
-            stated: clean_ends.get(&lane).copied().unwrap_or_default(),
-            batches: Vec::new(),
-            limits: BTreeMap::new(),
-            holes: Vec::new(),
-            lane_scan: LaneScan::default(),
-            next_named: None,
-            headed: BTreeSet::new(),
-            replaced_below: 0,
-            catalog_at: LanePosition::default(),
-        };
-        reader.read(&files, &mut scan).await?;
+        let stated = clean_ends.get(&lane).copied().unwrap_or_default();
+        let walk = LaneWalk::new(storage, cluster, (dir, lane), stated);
+        let reader = LaneReader { batches: Vec::new(), lane_scan: LaneScan::default() };
+        reader.read(walk, &files, &mut scan).await?;
     }
     read_sorted(storage, cluster, dir, files, &mut scan).await?;
     Ok(scan)
@@ -200,60 +158,32 @@ async fn read_sorted(
     Ok(())
 }
 
-/// Where a frame was found.
-#[derive(Clone, Copy)]
-struct Found {
-    id: JournalId,
-    /// Of the file.
-    len: u64,
-    at: u64,
-    /// Exclusive.
-    end: u64,
-    mask: u32,
-}
-
-struct LaneReader<'a> {
-    storage: &'a Arc<dyn Storage>,
-    cluster: [u8; 16],
-    dir: BrokerDir,
-    lane: LaneId,
-    /// The highest durable-to stated so far.
-    stated: LanePosition,
+struct LaneReader {
     batches: Vec<ScannedBatch>,
-    /// Up to where a file counts, as the header of the file after it states it.
-    limits: BTreeMap<u64, u64>,
-    /// All that can not be read; judged once `stated` is final.
-    holes: Vec<Damage>,
     lane_scan: LaneScan,
-    /// The file that a close frame names as the next one.
-    next_named: Option<u64>,
-    /// Files whose header could be read.
-    headed: BTreeSet<u64>,
-    /// Files below this number are replaced by sorted journals: gone, or about to be.
-    replaced_below: u64,
-    /// Where the last catalog stands.
-    catalog_at: LanePosition,
 }
 
-impl LaneReader<'_> {
+impl LaneReader {
     async fn read(
         mut self,
+        mut walk: LaneWalk<'_>,
         files: &BTreeMap<u64, u64>,
         scan: &mut DirScan,
     ) -> Result<(), ScanError> {
         for (number, len) in files {
-            let id = JournalId { dir: self.dir, lane: self.lane, number: *number };
-            self.read_file(id, *len, scan).await?;
+            walk.file(*number, *len, |found, frame| self.take(found, frame, scan)).await?;
         }
-        self.find_missing(files);
-        self.require_headers();
-        self.judge(scan);
-        for mut batch in std::mem::take(&mut self.batches) {
+        walk.find_missing(files);
+        walk.require_headers();
+        let (damage, doubt) = walk.damage();
+        self.lane_scan.damage = damage;
+        scan.doubt = scan.doubt.take().or(doubt.map(|hole| (hole, Runs::new())));
+        for mut batch in self.batches {
             let end = batch.end();
-            if end.file < self.replaced_below {
+            if end.file < walk.replaced_below() {
                 continue;
             }
-            batch.above_durable = end.position > self.limit(end.file);
+            batch.above_durable = end.position > walk.limit(end.file);
             let pair = (batch.meta.partition, batch.meta.leader_epoch);
             scan.batches.entry(pair).or_default().push(batch);
         }
@@ -261,94 +191,11 @@ impl LaneReader<'_> {
         Ok(())
     }
 
-    /// Up to which position (exclusive) the lane states file `number` as durable.
-    fn limit(&self, number: u64) -> u64 {
-        match (self.limits.get(&number), number.cmp(&self.stated.file)) {
-            (Some(limit), _) => *limit,
-            (None, Ordering::Less) => u64::MAX,
-            (None, Ordering::Equal) => self.stated.position,
-            (None, Ordering::Greater) => 0,
-        }
-    }
-
-    async fn read_file(
-        &mut self,
-        id: JournalId,
-        len: u64,
-        scan: &mut DirScan,
-    ) -> Result<(), ScanError> {
-        let mut cursor = Cursor::new(self.storage, id, len);
-        loop {
-            let at = cursor.position();
-            let here = LanePosition { file: id.number, position: at };
-            let next_file = LanePosition { file: id.number + 1, position: 0 };
-            match cursor.next().await? {
-                Ok(Frame::Note { durable_to }) if durable_to == here => {
-                    // The lane's last flush ended here, acknowledged; the next was not begun.
-                    self.stated = self.stated.max(here);
-                    self.hole(id, here, next_file, "the file ends here");
-                    return Ok(());
-                }
-                Ok(Frame::Close { next_file }) => {
-                    self.next_named = Some(next_file);
-                    return Ok(());
-                }
-                Ok(frame) => {
-                    let at = Found { id, len, at, end: cursor.position(), mask: cursor.mask() };
-                    self.take(at, frame, scan)?;
-                }
-                Err(FrameError::Unknown { kind, version }) => {
-                    let what = format!(
-                        "frame kind {kind} version {version} was written by a newer version of Talos"
-                    );
-                    return Err(ScanError::Corrupt { file: id.path(), position: at, what });
-                }
-                Err(error) => {
-                    let found = cursor.find_next().await?;
-                    let to = found.map_or(next_file, |position| LanePosition { position, ..here });
-                    self.hole(id, here, to, &error.to_string());
-                    if found.is_none() {
-                        return Ok(());
-                    }
-                }
-            }
-        }
-    }
-
-    fn hole(&mut self, id: JournalId, from: LanePosition, to: LanePosition, what: &str) {
-        let (file, position, what) = (id.path(), from.position, what.to_owned());
-        self.holes.push(Damage { file, position, what, from, to });
-    }
-
-    fn take(&mut self, found: Found, frame: Frame, scan: &mut DirScan) -> Result<(), ScanError> {
-        let Found { id, len, at, .. } = found;
-        let corrupt = |what: String| ScanError::Corrupt { file: id.path(), position: at, what };
+    fn take(&mut self, found: &Found, frame: Frame, scan: &mut DirScan) -> Result<(), ScanError> {
         match frame {
-            Frame::Header(header) => {
-                if header.cluster != self.cluster {
-                    return Err(corrupt("the file belongs to another cluster".into()));
-                }
-                if header.id != id {
-                    return Err(corrupt(format!("the file is {} by its header", header.id.path())));
-                }
-                self.headed.insert(id.number);
-                if len < header.preallocated_bytes {
-                    // It had its whole length before anything was written to it.
-                    let from = LanePosition { file: id.number, position: len };
-                    self.stated = self.stated.max(LanePosition { position: len + 1, ..from });
-                    let to = LanePosition { file: id.number + 1, position: 0 };
-                    self.hole(id, from, to, "the file was cut here");
-                }
-                let LanePosition { file, position } = header.durable_to;
-                self.stated = self.stated.max(header.durable_to);
-                for number in file.max(id.number.saturating_sub(MAX_SKIPPED))..id.number {
-                    let limit = if number == file { position } else { 0 };
-                    self.limits.entry(number).or_insert(limit);
-                }
-            }
-            Frame::Flush(flush) => self.stated = self.stated.max(flush.durable_to),
             Frame::Batch(meta, bytes) => {
-                let header = BatchHeader::parse(&bytes).map_err(|e| corrupt(e.to_string()))?;
+                let header =
+                    BatchHeader::parse(&bytes).map_err(|error| found.corrupt(error.to_string()))?;
                 self.take_batch(found, meta, &header, &bytes, scan);
             }
             Frame::Open { partition, leader_epoch, epoch_start } => {
@@ -359,24 +206,19 @@ impl LaneReader<'_> {
                 *newest = (*newest).max(root_generation);
             }
             Frame::Index { since, entries } => {
-                let at = LanePosition { file: id.number, position: at };
+                let at = LanePosition { file: found.id.number, position: found.at };
                 self.lane_scan.indexes.push(IndexFrame { since, at, entries });
             }
             // Catalogs follow each other: the last one holds.
-            Frame::Catalog { sorted, replaced_below } => {
-                scan.catalog = sorted;
-                self.replaced_below = replaced_below;
-                self.catalog_at = LanePosition { file: id.number, position: at };
-            }
-            // A note anywhere else is what a former flush left; a close frame ends the file.
-            Frame::Note { .. } | Frame::Close { .. } => {}
+            Frame::Catalog { sorted, .. } => scan.catalog = sorted,
+            Frame::Header(_) | Frame::Flush(_) | Frame::Note { .. } | Frame::Close { .. } => {}
         }
         Ok(())
     }
 
     fn take_batch(
         &mut self,
-        found: Found,
+        found: &Found,
         meta: BatchMeta,
         header: &BatchHeader,
         bytes: &Bytes,
@@ -401,63 +243,6 @@ impl LaneReader<'_> {
             length: bytes.len() as u32,
             above_durable: false,
         });
-    }
-
-    /// Files that must be there and are not: the first, the one that a close frame names, and every
-    /// one in which something is stated as durable.
-    fn find_missing(&mut self, files: &BTreeMap<u64, u64>) {
-        let stated = (self.stated.position > 0).then_some(self.stated.file);
-        let limited =
-            self.limits.iter().filter(|(_, limit)| **limit > 0).map(|(number, _)| *number);
-        let expected: BTreeSet<u64> =
-            limited.chain([0]).chain(stated).chain(self.next_named).collect();
-        for number in expected {
-            if files.contains_key(&number) || number < self.replaced_below {
-                continue;
-            }
-            // Its creation, at least, was durable before anything named it.
-            if self.limit(number) == 0 {
-                self.stated = self.stated.max(LanePosition { file: number, position: 1 });
-            }
-            let id = JournalId { dir: self.dir, lane: self.lane, number };
-            let from = LanePosition { file: number, position: 0 };
-            let to = LanePosition { file: number + 1, position: 0 };
-            self.hole(id, from, to, "the file is missing");
-        }
-    }
-
-    /// The first file, and one that a close frame names, had a durable header before anything could
-    /// depend on it.
-    fn require_headers(&mut self) {
-        for number in [Some(0), self.next_named].into_iter().flatten() {
-            let needed = number >= self.replaced_below && !self.headed.contains(&number);
-            if needed && self.limit(number) == 0 {
-                self.stated = self.stated.max(LanePosition { file: number, position: 1 });
-            }
-        }
-    }
-
-    /// Holes below what is stated as durable that are large enough to have lost a batch are damage.
-    fn judge(&mut self, scan: &mut DirScan) {
-        for hole in std::mem::take(&mut self.holes) {
-            let limit = self.limit(hole.from.file);
-            if hole.from.position >= limit || hole.from.file < self.replaced_below {
-                continue;
-            }
-            // A file that is gone, has no header or was cut: what it held is not known.
-            let missing = hole.to.file > hole.from.file && limit == hole.from.position + 1;
-            let to = hole.to.min(LanePosition { file: hole.from.file, position: limit });
-            let Damage { file, position, what, .. } = &hole;
-            if hole.from > self.catalog_at && scan.doubt.is_none() {
-                scan.doubt = Some((hole.clone(), Runs::new()));
-            }
-            if !missing && to.position - hole.from.position < SMALLEST_BATCH_FRAME {
-                tracing::warn!(%file, position, what, "damage too small to have held a record");
-            } else {
-                tracing::error!(%file, position, what, "damage in a journal");
-                self.lane_scan.damage.push(Damage { to, ..hole });
-            }
-        }
     }
 }
 

@@ -23,7 +23,7 @@ pub mod metered;
 mod path;
 
 pub use error::{Error, ErrorKind, Result};
-pub use local::{LocalOptions, LocalStorage};
+pub use local::{LocalOptions, LocalReader, LocalStorage};
 pub use memory::{MemoryOptions, MemoryStorage};
 pub use metered::{Metered, StorageMetrics};
 pub use path::{FilePath, Prefix};

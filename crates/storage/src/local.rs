@@ -10,6 +10,7 @@ mod flusher;
 mod handles;
 mod layout;
 mod names;
+mod read_only;
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use crate::{
 use faults::DiskFaults;
 use flusher::LocalWriter;
 use names::Names;
+pub use read_only::LocalReader;
 
 /// How many calls may wait for the disk at once, reads aside.
 const CALLS: usize = 4;

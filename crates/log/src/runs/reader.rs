@@ -27,7 +27,7 @@ fn corrupt(file: &FilePath, position: u64, what: impl Into<String>) -> RunFileEr
 }
 
 /// Reads exactly `range` of `file`: what is reachable and missing is corruption (P5).
-async fn read_exact(
+pub(crate) async fn read_exact(
     storage: &Arc<dyn Storage>,
     file: &FilePath,
     start: u64,
@@ -74,6 +74,19 @@ pub(crate) async fn read_index(
     RunIndex::decode(index)
         .filter(|index| index.runs.iter().all(|run| run.position + run.bytes <= position))
         .ok_or_else(|| corrupt(file, position, "an index of another version"))
+}
+
+/// The cluster that the header of `file` states, if it can be read at all.
+pub(crate) async fn stated_cluster(
+    storage: &Arc<dyn Storage>,
+    file: &FilePath,
+) -> Result<Option<[u8; 16]>, StorageError> {
+    let header = storage.read(file, 0..HEADER_BYTES).await?;
+    let Some((body, crc)) = header.split_last_chunk::<4>() else { return Ok(None) };
+    if crc32c(body).to_le_bytes() != *crc {
+        return Ok(None);
+    }
+    Ok(body.get(12..28).and_then(|cluster| cluster.try_into().ok()))
 }
 
 fn check_header(header: &Bytes, kind: RunKind, cluster: [u8; 16]) -> Result<(), &'static str> {

@@ -16,7 +16,8 @@ const SEARCH_BYTES: u64 = 64 << 10;
 const SIGNATURE: [u8; 3] = [1, 0, 0];
 const SIGNATURE_AT: usize = 9;
 
-pub(super) struct Cursor<'a> {
+/// Where in a file one is.
+pub(crate) struct Cursor<'a> {
     storage: &'a Arc<dyn Storage>,
     id: JournalId,
     mask: u32,
@@ -28,18 +29,18 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// At the start of the file `id` of `len` bytes.
-    pub(super) fn new(storage: &'a Arc<dyn Storage>, id: JournalId, len: u64) -> Self {
+    pub(crate) fn new(storage: &'a Arc<dyn Storage>, id: JournalId, len: u64) -> Self {
         let (mask, window) = (id.header_mask(), Bytes::new());
         Self { storage, id, mask, len, position: 0, window, window_start: 0 }
     }
 
     /// Where the next frame is expected.
-    pub(super) fn position(&self) -> u64 {
+    pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
     /// What the checksums of the frames behind the header are XORed with.
-    pub(super) fn mask(&self) -> u32 {
+    pub(crate) fn mask(&self) -> u32 {
         self.mask
     }
 
@@ -61,7 +62,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The frame at the position, which moves behind it; on a frame error it stays.
-    pub(super) async fn next(&mut self) -> Result<Result<Frame, FrameError>, StorageError> {
+    pub(crate) async fn next(&mut self) -> Result<Result<Frame, FrameError>, StorageError> {
         let head = self.bytes(FRAME_HEADER_BYTES as u64).await?;
         let Some(length) = head.first_chunk::<4>() else { return Ok(Err(FrameError::CutOff)) };
         let length = u64::from(u32::from_le_bytes(*length));
@@ -83,7 +84,7 @@ impl<'a> Cursor<'a> {
 
     /// Moves to the next position behind the present one at which a frame can be read, and gives it;
     /// `None`, and the end of the file, when there is none.
-    pub(super) async fn find_next(&mut self) -> Result<Option<u64>, StorageError> {
+    pub(crate) async fn find_next(&mut self) -> Result<Option<u64>, StorageError> {
         self.position += 1;
         while self.position < self.len {
             let bytes = self.bytes(SEARCH_BYTES).await?;

@@ -22,6 +22,8 @@ pub enum Planted {
     /// At times a produce request is answered as if it had been stored, and is not. In the network.
     DropABatch,
     /// Appends are visible before they are written. A writer that resolves early.
+    VisibleBeforeWritten,
+    /// At times an answer has records past the watermark that it states. In the network.
     ServePastTheWatermark,
     /// After a restart a producer's sequence numbers are forgotten. In the network: each start of the
     /// broker sees other producer ids.
@@ -35,9 +37,10 @@ pub enum Planted {
 }
 
 /// All of them.
-pub const ALL: [Planted; 7] = [
+pub const ALL: [Planted; 8] = [
     Planted::AcknowledgeBeforeFlush,
     Planted::DropABatch,
+    Planted::VisibleBeforeWritten,
     Planted::ServePastTheWatermark,
     Planted::ForgetTheDedupeState,
     Planted::TornMiddleAsTornEnd,
@@ -72,6 +75,7 @@ fn calm(seed: u64, bug: Planted) -> Plan {
     let ending = match bug {
         Planted::AcknowledgeBeforeFlush => Ending::PowerLoss,
         Planted::DropABatch
+        | Planted::VisibleBeforeWritten
         | Planted::ServePastTheWatermark
         | Planted::ForgetTheDedupeState
         | Planted::TornMiddleAsTornEnd
@@ -93,12 +97,13 @@ pub(crate) fn store(
     start: u64,
 ) -> Arc<dyn Storage> {
     match planted {
-        Some(Planted::ServePastTheWatermark) => store::early(inner, env),
+        Some(Planted::VisibleBeforeWritten) => store::early(inner, env),
         Some(Planted::TornMiddleAsTornEnd) => store::torn(inner, start),
         Some(Planted::DeleteJournalTooEarly) => store::deleting(inner, env),
         Some(
             Planted::AcknowledgeBeforeFlush
             | Planted::DropABatch
+            | Planted::ServePastTheWatermark
             | Planted::ForgetTheDedupeState
             | Planted::EndOffsetBackToZero,
         )
@@ -122,6 +127,9 @@ pub(crate) fn meta(
 pub(crate) fn accept(planted: Option<Planted>, inner: Accept, env: &Env, start: u64) -> Accept {
     match planted {
         Some(Planted::DropABatch) => proxy::accept(inner, env, proxy::Bug::DropABatch),
+        Some(Planted::ServePastTheWatermark) => {
+            proxy::accept(inner, env, proxy::Bug::PastTheWatermark)
+        }
         Some(Planted::ForgetTheDedupeState) => {
             proxy::accept(inner, env, proxy::Bug::OtherProducerIds(start))
         }

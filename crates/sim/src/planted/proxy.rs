@@ -8,7 +8,7 @@ use talos_common::{Env, Rng};
 use talos_protocol::batch::{BatchHeader, crc32c};
 use talos_protocol::frame::{self, RequestHeader};
 use talos_protocol::messages::produce::{PartitionProduceResponse, TopicProduceResponse};
-use talos_protocol::messages::{ProduceRequest, ProduceResponse};
+use talos_protocol::messages::{FetchRequest, FetchResponse, ProduceRequest, ProduceResponse};
 use talos_protocol::{ApiKey, Decoder, Records, Uuid};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
@@ -20,6 +20,8 @@ use crate::wire::read_frame;
 pub(super) enum Bug {
     /// Keeps one produce request in twenty for itself, and answers it.
     DropABatch,
+    /// States a watermark below what an answer has, one answer in ten.
+    PastTheWatermark,
     /// Replaces producer ids by ones that no earlier start of the broker has seen.
     OtherProducerIds(u64),
 }
@@ -58,6 +60,9 @@ impl Proxy {
                 Ok(start) if start.key == ApiKey::Produce.code() => {
                     self.produce(body, &mut broker).await
                 }
+                Ok(start) if start.key == ApiKey::Fetch.code() => {
+                    self.fetch(body, &mut broker).await
+                }
                 Ok(_) | Err(_) => pass(&body, &mut broker).await,
             };
             let Some(answer) = answer else { return };
@@ -65,6 +70,27 @@ impl Proxy {
                 return;
             }
         }
+    }
+
+    async fn fetch(&self, body: Bytes, broker: &mut DuplexStream) -> Option<Bytes> {
+        let (header, _) = frame::decode_request::<FetchRequest>(body.clone()).ok()?;
+        broker.write_all(&framed(&body)).await.ok()?;
+        let answer = read_frame(broker).await?;
+        if !matches!(self.bug, Bug::PastTheWatermark) || !self.rng.chance(100_000) {
+            return Some(framed(&answer));
+        }
+        let mut decoder = Decoder::new(answer);
+        let version = header.version;
+        let id = frame::decode_response_header(&mut decoder, ApiKey::Fetch, version).ok()?;
+        let mut response: FetchResponse = frame::decode_rest(decoder, version).ok()?;
+        for part in response.responses.iter_mut().flat_map(|topic| &mut topic.partitions) {
+            let records = part.records.as_ref().map(Records::to_bytes).unwrap_or_default();
+            if let Ok(first) = BatchHeader::parse(&records) {
+                part.high_watermark = first.base_offset;
+                part.last_stable_offset = first.base_offset;
+            }
+        }
+        Some(frame::encode_response(id, version, &response).ok()?.to_bytes())
     }
 
     async fn produce(&self, body: Bytes, broker: &mut DuplexStream) -> Option<Bytes> {
@@ -77,6 +103,7 @@ impl Proxy {
                     return Some(answer);
                 }
             }
+            Bug::PastTheWatermark => {}
             Bug::OtherProducerIds(start) => {
                 for topic in &mut request.topic_data {
                     for part in &mut topic.partition_data {

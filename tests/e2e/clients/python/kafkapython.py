@@ -156,6 +156,15 @@ def member(bootstrap, args):
         group_instance_id=args.str("instance") if args.has("instance") else None,
     )
     reader.subscribe([args.str("topic")], listener=Listener(reader))
+    # kafka-python 3.0.12 loses a rebalance that it starts as the leader because it learned of the
+    # partitions after it had assigned them: when poll() returns while that JoinGroup is under way,
+    # no later poll() takes up the answer, and the member is mute until its session ends. So the
+    # partitions are known before the first JoinGroup.
+    deadline = time.monotonic() + 30
+    while not reader.partitions_for_topic(args.str("topic")):
+        if time.monotonic() >= deadline:
+            raise TimeoutError("no metadata of the topic")
+        time.sleep(0.05)
     while not stop.is_set():
         found = reader.poll(timeout_ms=100)
         for batch in found.values():
