@@ -352,11 +352,24 @@ impl Shared {
         // Read after they were dead: the dead are never named anew.
         let named = self.meta.named_epochs().await?;
         for dir in dead.into_iter().filter(|dir| !named.contains(dir)) {
-            self.storage.seal(dir).await?;
-            self.storage.delete_dir(dir).await?;
-            self.meta.forget_clean_stop(dir).await?;
-            tracing::info!(%dir, "deleted an old broker directory that nothing needs any more");
+            // One that can not be deleted now does not keep the others.
+            match self.delete_directory(dir).await {
+                Ok(()) => tracing::info!(%dir, "deleted an old broker directory"),
+                Err(error) => {
+                    tracing::debug!(%dir, %error, "an old broker directory stays for now")
+                }
+            }
         }
+        Ok(())
+    }
+
+    async fn delete_directory(
+        &self,
+        dir: BrokerDir,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.storage.seal(dir).await?;
+        self.storage.delete_dir(dir).await?;
+        self.meta.forget_clean_stop(dir).await?;
         Ok(())
     }
 }

@@ -12,14 +12,15 @@
 //!
 //! A pass that is cut off anywhere leaves files that nothing names.
 
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bytes::Bytes;
 use talos_common::{BrokerDir, Env, LaneId, TopicPartitionId};
-use talos_protocol::batch::{BatchHeader, Batches};
+use talos_protocol::batch::BatchHeader;
 use talos_storage::{Error as StorageError, FilePath, Storage};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -34,20 +35,18 @@ use crate::producers::Producers;
 use crate::registry::Registry;
 use crate::root::RootError;
 use crate::run::Run;
-use crate::runs::{OpenRun, RunFileBuilder, RunFileError, RunKind, SegmentEntry};
+use crate::runs::{RunFileBuilder, RunFileError, RunKind, SegmentEntry};
+use files::{SortedFiles, SourceReader, delete_all, push_all};
 
-/// A sorted journal is closed once it has this many bytes: it is built in memory.
-const SORTED_FILE_BYTES: u64 = 32 << 20;
 /// More live sorted journals than this are merged.
 const MAX_SORTED: usize = 32;
 /// A segment's file goes this long after the root stopped reaching it: readers may be at it.
 const DELETE_DELAY: Duration = Duration::from_secs(60);
 /// Between looks at what may go, and after a pass that failed.
 const PAUSE: Duration = Duration::from_secs(30);
-/// Extents read at once.
-const READ_EXTENTS: usize = 512;
-/// Bytes read at once; one batch at least.
-const READ_RUN_BYTES: usize = 4 << 20;
+
+/// Control frames in one flush, which must fit into one file.
+const FRAMES_PER_FLUSH: usize = 1_000;
 
 /// What a sorter is made of.
 #[derive(Debug)]
@@ -268,9 +267,13 @@ impl Sorter {
         self.make_durable(&frames).await
     }
 
+    /// Makes the frames durable, in their order.
     async fn make_durable(&self, frames: &[Frame]) -> Result<(), PassError> {
-        let durable = self.parts.lane.push_control(frames).map_err(|_| PassError::Closed)?;
-        durable.await.map_err(|_| PassError::Closed)
+        for some in frames.chunks(FRAMES_PER_FLUSH) {
+            let durable = self.parts.lane.push_control(some).map_err(|_| PassError::Closed)?;
+            durable.await.map_err(|_| PassError::Closed)?;
+        }
+        Ok(())
     }
 
     /// The catalog is durable: readers take the new places.
@@ -437,185 +440,5 @@ impl Sorter {
             }
             self.dying.pop_front();
         }
-    }
-}
-
-/// The sorted journals that one pass writes.
-struct SortedFiles {
-    storage: Arc<dyn Storage>,
-    cluster: [u8; 16],
-    dir: BrokerDir,
-    next_number: Arc<AtomicU64>,
-    number: u64,
-    builder: RunFileBuilder,
-    files: BTreeMap<u64, Vec<Arc<Run>>>,
-    exchanges: Vec<Exchange>,
-    /// All files that may be there.
-    paths: Vec<FilePath>,
-}
-
-impl SortedFiles {
-    fn new(sorter: &Sorter) -> Self {
-        let cluster = sorter.parts.cluster;
-        Self {
-            storage: Arc::clone(&sorter.parts.storage),
-            cluster,
-            dir: sorter.parts.dir,
-            number: sorter.next_sorted.fetch_add(1, Ordering::Relaxed),
-            next_number: Arc::clone(&sorter.next_sorted),
-            builder: RunFileBuilder::new(RunKind::Sorted, cluster),
-            files: BTreeMap::new(),
-            exchanges: Vec::new(),
-            paths: Vec::new(),
-        }
-    }
-
-    /// Adds one partition's run; an empty one when only its producer state must be kept (E-J2).
-    /// After an error nothing of it is there.
-    async fn add(
-        &mut self,
-        log: &Arc<PartitionLog>,
-        source: Sortable,
-        keep_state: bool,
-    ) -> Result<(), PassError> {
-        let mark = self.builder.mark();
-        let added = self.try_add(log, source, keep_state).await;
-        if added.is_err() {
-            self.builder.rollback(mark);
-        }
-        added
-    }
-
-    async fn try_add(
-        &mut self,
-        log: &Arc<PartitionLog>,
-        source: Sortable,
-        keep_state: bool,
-    ) -> Result<(), PassError> {
-        let (range, mut run) = match source.range() {
-            Some(range) => (range, self.builder.begin(log.id(), log.leader_epoch(), range.0)),
-            None if keep_state && !source.producers.is_empty() => {
-                let at = log.offsets().log_start;
-                ((at, at), self.builder.begin(log.id(), log.leader_epoch(), at))
-            }
-            None => return Ok(()),
-        };
-        let mut reader = SourceReader::new(&source);
-        loop {
-            let batches = reader.next(log, &self.storage).await?;
-            if batches.is_empty() {
-                break;
-            }
-            push_all(&mut self.builder, &mut run, batches)?;
-        }
-        self.builder.end(run, source.epochs, source.producers);
-        let index = self.builder.runs().len() - 1;
-        self.exchanges.push(Exchange { log: Arc::clone(log), range, file: self.number, index });
-        Ok(())
-    }
-
-    async fn publish_if_full(&mut self) -> Result<(), PassError> {
-        if self.builder.bytes() >= SORTED_FILE_BYTES {
-            self.publish().await?;
-        }
-        Ok(())
-    }
-
-    async fn publish(&mut self) -> Result<(), PassError> {
-        let next = RunFileBuilder::new(RunKind::Sorted, self.cluster);
-        let (parts, index) = std::mem::replace(&mut self.builder, next).finish(Vec::new(), None);
-        let path = FilePath::Sorted { dir: self.dir, number: self.number };
-        self.paths.push(path.clone());
-        self.storage.publish(&path, parts).await?;
-        let runs = index.runs.into_iter().map(|entry| Run::sorted(path.clone(), entry)).collect();
-        self.files.insert(self.number, runs);
-        self.number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    async fn flush(&mut self) -> Result<(), PassError> {
-        if !self.builder.is_empty() {
-            self.publish().await?;
-        }
-        Ok(())
-    }
-
-    /// Deletes what was written: no catalog names it.
-    async fn discard(self) {
-        delete_all(&self.storage, self.paths).await;
-    }
-}
-
-/// Deletes files that nothing names. What can not be deleted now costs room, nothing else.
-async fn delete_all(storage: &Arc<dyn Storage>, paths: Vec<FilePath>) {
-    for path in paths {
-        if let Err(error) = storage.delete(&path).await {
-            tracing::warn!(%path, %error, "a file that nothing needs stays");
-        }
-    }
-}
-
-fn push_all(
-    file: &mut RunFileBuilder,
-    run: &mut OpenRun,
-    batches: Vec<Bytes>,
-) -> Result<(), PassError> {
-    for batch in batches {
-        let header = BatchHeader::parse(&batch)?;
-        file.push(run, &header, batch);
-    }
-    Ok(())
-}
-
-/// Reads the batches of a source in order, some at a time.
-struct SourceReader<'a> {
-    source: &'a Sortable,
-    run: usize,
-    /// Where the present run is read on.
-    offset: i64,
-    extent: usize,
-}
-
-impl<'a> SourceReader<'a> {
-    fn new(source: &'a Sortable) -> Self {
-        Self { source, run: 0, offset: i64::MIN, extent: 0 }
-    }
-
-    /// The next batches; none at the end.
-    async fn next(
-        &mut self,
-        log: &Arc<PartitionLog>,
-        storage: &Arc<dyn Storage>,
-    ) -> Result<Vec<Bytes>, PassError> {
-        while let Some(run) = self.source.runs.get(self.run) {
-            let from = self.offset.max(run.base_offset);
-            if from >= run.end_offset {
-                self.run += 1;
-                continue;
-            }
-            let bytes = run.read(storage, from, READ_RUN_BYTES).await?;
-            let mut batches = Vec::new();
-            for batch in Batches::new(bytes) {
-                let batch = batch?;
-                self.offset = batch.header.last_offset() + 1;
-                batches.push(batch.bytes);
-            }
-            if batches.is_empty() {
-                // Nothing at or above `from`: the run is done.
-                self.run += 1;
-                continue;
-            }
-            return Ok(batches);
-        }
-        let rest = self.source.extents.get(self.extent..).unwrap_or_default();
-        let mut bytes = 0;
-        let fits = rest.iter().take(READ_EXTENTS).take_while(|extent| {
-            let first = bytes == 0;
-            bytes += extent.length as usize;
-            first || bytes <= READ_RUN_BYTES
-        });
-        let some = rest.get(..fits.count()).unwrap_or_default();
-        self.extent += some.len();
-        Ok(log.read_extents(some).await?)
     }
 }

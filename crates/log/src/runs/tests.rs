@@ -67,3 +67,22 @@ fn an_index_round_trips_and_hostile_bytes_are_no_index() {
         let _ = RunIndex::decode(Bytes::from(changed));
     }
 }
+
+#[test]
+fn p6_the_index_counts_in_the_size_of_a_file() {
+    // Many producers of few records: an index that is not counted grows beyond what is read back.
+    let mut producers = Producers::new();
+    for id in 0..1_000 {
+        producers.apply(&crate::producers::ProducerStamp::new(id, 0, 0, 0), id, id, 0, 0);
+    }
+    let mut file = RunFileBuilder::new(RunKind::Sorted, [0; 16]);
+    let partition = TopicPartitionId { topic: TopicId([1; 16]), partition: 0 };
+    for _ in 0..3 {
+        let run = file.begin(partition, LeaderEpoch(0), 1_000);
+        file.end(run, Epochs::default(), producers.clone());
+    }
+    let counted = file.bytes();
+    let (parts, _) = file.finish(Vec::new(), None);
+    let written: usize = parts.iter().map(Bytes::len).sum();
+    assert!(counted + 100 >= written as u64, "{counted} counted, {written} written");
+}
