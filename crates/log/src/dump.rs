@@ -1,7 +1,7 @@
 //! Reads what a stopped broker left in its store, verifies every checksum and says what is there: for
 //! people and tools, not for recovery. Nothing is changed: only `list` and `read` are called.
 //!
-//! What is damage is decided by the code that recovery uses ([`crate::scan`]): a frame that can not be
+//! What is damage is decided by the code that recovery uses (`scan`): a frame that can not be
 //! read is damage below what its lane states as durable, and a torn end above it.
 //!
 //! Memory is bounded by the partitions in the files of one broker directory and by one window of a
