@@ -16,7 +16,7 @@
 use std::future::Future;
 use std::io::IoSlice;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use talos_common::ByteLease;
@@ -36,13 +36,24 @@ const READ_CHUNK_BYTES: usize = 8 << 10;
 const WRITE_SLICES: usize = 64;
 
 /// What a handler knows of the request besides its message.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) version: i16,
     pub(crate) correlation_id: i32,
     pub(crate) client_id: Option<Str>,
     /// The peer as Kafka shows it: `/127.0.0.1`.
     pub(crate) client_host: Arc<str>,
+    /// The receive budget's bytes of the request's frame.
+    pub(crate) lease: Mutex<Option<ByteLease>>,
+}
+
+impl Context {
+    /// Gives the bytes of the request's frame back. A handler that waits for others calls it before
+    /// it waits, when it holds nothing of the frame any more: the frames of requests that wait must
+    /// not keep everybody else's out.
+    pub(crate) fn release(&self) {
+        drop(self.lease.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
 }
 
 /// What became of a request.
@@ -219,8 +230,10 @@ async fn begin(
     let context = Context {
         version: header.version,
         correlation_id: header.correlation_id,
-        client_id: header.client_id,
+        // The frame goes before a request that waits is answered.
+        client_id: header.client_id.map(|id| id.detached()),
         client_host: Arc::clone(client_host),
+        lease: Mutex::new(None),
     };
     dispatch::begin(shared, key, context, decoder, lease)
         .await

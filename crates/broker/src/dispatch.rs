@@ -1,7 +1,7 @@
 //! Which APIs are served, in which versions, and by which handler: one table. The answer to
 //! ApiVersions is made from it; what is not in it does not exist for clients.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use talos_common::ByteLease;
 use talos_protocol::codec::DecodeError;
@@ -71,9 +71,10 @@ macro_rules! apis {
                     let request: $request = frame::decode_request_body(decoder, context.version)?;
                     Ok(Box::pin(async move {
                         let (correlation_id, version) = (context.correlation_id, context.version);
+                        *context.lease.lock().unwrap_or_else(PoisonError::into_inner) = Some(lease);
                         let handled: Handled<<$request as Request>::Response> =
                             handlers::$module::handle(&shared, &context, request).await.into();
-                        drop(lease);
+                        context.release();
                         let frame =
                             frame::encode_response(correlation_id, version, &handled.response);
                         Outcome::encoded(frame, handled.leases)

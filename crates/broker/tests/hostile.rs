@@ -5,6 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
+use talos_broker::BrokerConfig;
 use talos_common::Rng;
 use talos_protocol::frame::{self, RequestHeader};
 use talos_protocol::messages::*;
@@ -168,4 +169,40 @@ async fn a_stop_answers_what_was_accepted_and_ends_long_polls() {
     assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
     assert_eq!(polled.error_code, 0);
     assert!(world.env.clock.now() - before < Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn p6_requests_that_wait_do_not_keep_the_requests_of_others_out() {
+    let world = World::with(BrokerConfig { receive_bytes: 64 << 10, ..BrokerConfig::default() });
+    let started = world.start().await;
+    assert_eq!(started.connect().create_topic("t", 1).await, 0);
+    // Together far more than all that may be received and not accepted.
+    let mut pollers = Vec::new();
+    for _ in 0..8 {
+        let mut poller = started.connect();
+        let mut poll = fetch_request("t", 0, 0, 3_600_000);
+        poll.rack_id = text(&"x".repeat(30_000));
+        poller.send(12, &poll).await;
+        sleep_ms(&world.env, 1).await;
+        pollers.push(poller);
+    }
+    let before = world.env.clock.now();
+    assert_eq!(started.connect().create_topic("u", 1).await, 0);
+    assert!(world.env.clock.now() - before < Duration::from_secs(60));
+    started.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p6_a_partition_that_is_asked_for_twice_is_answered_once() {
+    let world = World::new();
+    let started = world.start().await;
+    let mut client = started.connect();
+    assert_eq!(client.create_topic("t", 1).await, 0);
+    client.produce("t", 0, batch(&["x"])).await;
+    let mut request = fetch_request("t", 0, 0, 0);
+    let asked = request.topics[0].partitions[0].clone();
+    request.topics[0].partitions.extend(std::iter::repeat_n(asked, 1_000));
+    let answer = client.call(12, &request).await;
+    assert_eq!(answer.responses[0].partitions.len(), 1);
+    started.stop().await;
 }

@@ -86,6 +86,8 @@ impl FetchWaiter {
 pub(crate) struct Waiters {
     producers: VecDeque<(i64, oneshot::Sender<Outcome>)>,
     fetches: Vec<(Weak<FetchWaiter>, usize)>,
+    /// Fetches that are over are looked for when there are this many: each registration costs little.
+    sweep_at: usize,
 }
 
 /// Waiters to complete once the partition's lock is released (R4).
@@ -106,7 +108,10 @@ impl Waiters {
     }
 
     pub(crate) fn register(&mut self, waiter: &Arc<FetchWaiter>, key: usize) {
-        self.fetches.retain(|(waiter, _)| waiter.strong_count() > 0);
+        if self.fetches.len() >= self.sweep_at {
+            self.fetches.retain(|(waiter, _)| waiter.strong_count() > 0);
+            self.sweep_at = 2 * self.fetches.len() + 16;
+        }
         self.fetches.push((Arc::downgrade(waiter), key));
     }
 

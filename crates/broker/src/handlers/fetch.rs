@@ -13,6 +13,7 @@
 //! Different from Kafka: there are no followers, so a follower's fetch is INVALID_REQUEST, and no
 //! diverging epoch is told; empty records have length 0, never null.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,11 @@ pub(crate) async fn handle(
     let limit = request.max_bytes.clamp(0, shared.config.fetch_max_bytes);
     let limit = usize::try_from(limit).unwrap_or(0);
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(limit);
+    let isolation_level = request.isolation_level;
     let mut fetch = Fetch::new(shared, context.version, &request, limit);
+    // From here on nothing of the frame is needed.
+    drop(request);
+    context.release();
     fetch.pass(shared).await;
     if !fetch.is_enough(min_bytes) && !max_wait.is_zero() {
         let waiter = FetchWaiter::new();
@@ -72,7 +77,7 @@ pub(crate) async fn handle(
         }
         fetch.complete(shared).await;
     }
-    fetch.answer(shared, request.isolation_level)
+    fetch.answer(shared, isolation_level)
 }
 
 /// An error of the whole request.
@@ -116,6 +121,8 @@ struct Fetch {
 impl Fetch {
     fn new(shared: &Shared, version: i16, request: &FetchRequest, limit: usize) -> Self {
         let mut fetch = Self { topics: Vec::new(), slots: Vec::new(), limit, bytes: 0 };
+        // A partition that is asked for twice is answered once, as in Kafka.
+        let mut seen = BTreeSet::new();
         for topic in &request.topics {
             let by = match version {
                 ..13 => TopicRef::Name(&topic.topic),
@@ -125,6 +132,9 @@ impl Fetch {
             let at = fetch.topics.len();
             fetch.topics.push((topic.topic.detached(), topic.topic_id));
             for asked in &topic.partitions {
+                if !seen.insert((&topic.topic, topic.topic_id, asked.partition)) {
+                    continue;
+                }
                 let log = found.as_ref().map_err(Clone::clone).and_then(|cached| {
                     let log = shared.partition(cached, asked.partition)?;
                     check_leader_epoch(&log, asked.current_leader_epoch)?;

@@ -23,6 +23,7 @@ pub(crate) async fn handle(
     let response = match shared.coordinator(&request.group_id) {
         Some(coordinator) => {
             let join = coordinator.join(convert(context, request));
+            context.release();
             tokio::select! {
                 biased;
                 response = join => response,

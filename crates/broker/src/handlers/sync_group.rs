@@ -23,6 +23,7 @@ pub(crate) async fn handle(
         _ if context.version >= 5 && lacks => SyncResponse::error(Code::InconsistentGroupProtocol),
         Some(coordinator) => {
             let sync = coordinator.sync(convert(request));
+            context.release();
             tokio::select! {
                 biased;
                 response = sync => response,

@@ -156,6 +156,9 @@ impl PartitionLog {
             let Offsets { log_start, log_end, .. } = offsets;
             return Err(ReadError::OutOfRange { offset, log_start, log_end });
         }
+        if max_bytes == 0 && !at_least_one {
+            return Ok((Plan::Parts(Vec::new()), offsets, state.moves));
+        }
         let run = state.runs.partition_point(|run| run.end_offset <= offset);
         if let Some(run) = state.runs.get(run) {
             return Ok((Plan::Run(Arc::clone(run)), offsets, state.moves));
