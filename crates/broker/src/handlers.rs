@@ -32,11 +32,21 @@ pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
 pub(crate) mod sync_group;
 
+use std::collections::BTreeSet;
+
 use talos_common::LeaderEpoch;
 use talos_log::PartitionLog;
 use talos_protocol::ErrorCode;
 
 use crate::errors::Failure;
+
+/// The items whose key comes for the first time, in order: naming a thing a thousand times must not
+/// make the answer a thousand times as large (P6).
+pub(crate) fn distinct<T, Key: Ord>(mut items: Vec<T>, key: impl Fn(&T) -> Key) -> Vec<T> {
+    let mut seen = BTreeSet::new();
+    items.retain(|item| seen.insert(key(item)));
+    items
+}
 
 /// Compares the leader epoch that a client believes in with ours (KIP-320); -1 believes nothing.
 pub(crate) fn check_leader_epoch(log: &PartitionLog, believed: i32) -> Result<(), Failure> {

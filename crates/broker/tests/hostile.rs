@@ -206,3 +206,17 @@ async fn p6_a_partition_that_is_asked_for_twice_is_answered_once() {
     assert_eq!(answer.responses[0].partitions.len(), 1);
     started.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn p6_a_topic_that_is_named_a_thousand_times_is_described_once() {
+    let world = World::new();
+    let started = world.start().await;
+    let mut client = started.connect();
+    assert_eq!(client.create_topic("t", 3).await, 0);
+    let named = MetadataRequestTopic { name: Some(text("t")), ..Default::default() };
+    let topics = Some(vec![named; 1_000]);
+    let answer = client.call(9, &MetadataRequest { topics, ..Default::default() }).await;
+    assert_eq!(answer.topics.len(), 1);
+    assert_eq!(answer.topics[0].partitions.len(), 3);
+    started.stop().await;
+}

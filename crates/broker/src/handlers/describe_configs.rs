@@ -21,7 +21,7 @@ use crate::broker_config_entries::broker_entries;
 use crate::config::BrokerConfig;
 use crate::connection::Context;
 use crate::errors::Failure;
-use crate::handlers::text;
+use crate::handlers::{distinct, text};
 use crate::topic_config::{self, TOPIC_KEYS};
 use crate::topics::{self, TopicRef};
 
@@ -62,8 +62,10 @@ pub(crate) async fn handle(
         };
         answer(resource, entries, synonyms, docs)
     };
+    let resources =
+        distinct(request.resources, |asked| (asked.resource_type, asked.resource_name.clone()));
     DescribeConfigsResponse {
-        results: request.resources.into_iter().map(describe).collect(),
+        results: resources.into_iter().map(describe).collect(),
         ..Default::default()
     }
 }

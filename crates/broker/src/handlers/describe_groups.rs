@@ -11,7 +11,7 @@ use crate::broker::Shared;
 use crate::connection::Context;
 use crate::errors::clipped;
 use crate::groups::{Code, api};
-use crate::handlers::{group_bytes, group_text, text};
+use crate::handlers::{distinct, group_bytes, group_text, text};
 
 pub(crate) async fn handle(
     shared: &Arc<Shared>,
@@ -26,7 +26,7 @@ pub(crate) async fn handle(
             ..Default::default()
         },
     };
-    let groups = request.groups.into_iter().map(describe).collect();
+    let groups = distinct(request.groups, Str::clone).into_iter().map(describe).collect();
     DescribeGroupsResponse { groups, ..Default::default() }
 }
 

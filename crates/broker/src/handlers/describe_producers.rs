@@ -12,6 +12,7 @@ use talos_protocol::messages::{DescribeProducersRequest, DescribeProducersRespon
 use crate::broker::Shared;
 use crate::connection::Context;
 use crate::errors::Failure;
+use crate::handlers::distinct;
 use crate::topics::TopicRef;
 
 pub(crate) async fn handle(
@@ -20,7 +21,7 @@ pub(crate) async fn handle(
     request: DescribeProducersRequest,
 ) -> DescribeProducersResponse {
     let mut response = DescribeProducersResponse::default();
-    for topic in request.topics {
+    for topic in distinct(request.topics, |topic| topic.name.clone()) {
         let describe = |partition_index: i32| {
             let (failure, active_producers) = match look_up(shared, &topic.name, partition_index) {
                 Ok(producers) => (None, producers),
@@ -33,7 +34,8 @@ pub(crate) async fn handle(
                 active_producers,
             }
         };
-        let partitions = topic.partition_indexes.iter().copied().map(describe).collect();
+        let indexes = distinct(topic.partition_indexes, |index| *index);
+        let partitions = indexes.into_iter().map(describe).collect();
         response.topics.push(TopicResponse { name: topic.name.clone(), partitions });
     }
     response

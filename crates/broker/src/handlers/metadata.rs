@@ -23,7 +23,7 @@ use talos_protocol::{ErrorCode, Str, Uuid};
 use crate::broker::Shared;
 use crate::connection::Context;
 use crate::errors::Failure;
-use crate::handlers::text;
+use crate::handlers::{distinct, text};
 use crate::partitions::Slot;
 use crate::topics::{TopicRef, is_internal};
 
@@ -38,6 +38,7 @@ pub(crate) async fn handle(
     let topics = match asked {
         None => all(shared),
         Some(asked) => {
+            let asked = distinct(asked, |topic| (topic.topic_id, topic.name.clone()));
             let mut topics = Vec::with_capacity(asked.len());
             for topic in asked {
                 topics.push(one(shared, topic, may_create).await);

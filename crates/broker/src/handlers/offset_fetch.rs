@@ -19,7 +19,7 @@ use crate::broker::Shared;
 use crate::connection::Context;
 use crate::groups::Code;
 use crate::groups::api::{FetchRequest, FetchTopic, FetchedOffset};
-use crate::handlers::{group_text, text};
+use crate::handlers::{distinct, group_text, text};
 use crate::topics::TopicRef;
 
 pub(crate) async fn handle(
@@ -32,7 +32,8 @@ pub(crate) async fn handle(
         let group = |group: talos_protocol::messages::OffsetFetchRequestGroup| {
             one_group(shared, version, group.group_id, group.topics, request.require_stable)
         };
-        let groups = request.groups.into_iter().map(group).collect();
+        let groups = distinct(request.groups, |group| group.group_id.clone());
+        let groups = groups.into_iter().map(group).collect();
         return OffsetFetchResponse { groups, ..Default::default() };
     }
     let topics = request.topics.map(|topics| {
