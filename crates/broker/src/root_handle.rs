@@ -36,10 +36,14 @@ impl MetaRoot {
     async fn swap(&self, value: Bytes) -> Result<(), RootError> {
         let mut state = self.state.lock().await;
         if let Some(old) = state.unsettled.clone() {
-            match self.settle(&mut state, old).await {
-                // Known now, either way.
-                Ok(()) | Err(RootError::Unavailable(_)) => {}
-                Err(error) => return Err(error),
+            let settled = self.settle(&mut state, old.clone()).await;
+            if let Err(error) = settled {
+                // That this attempt was refused says nothing of the one before: it stays unknown, and
+                // the new value was not sent (E-W4).
+                if matches!(error, RootError::Unavailable(_)) {
+                    state.unsettled = Some(old);
+                }
+                return Err(error);
             }
         }
         self.settle(&mut state, value).await

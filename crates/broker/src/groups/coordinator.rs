@@ -187,7 +187,9 @@ impl Coordinator {
             Ok(Reply::Join(response)) => response,
             Ok(_) => JoinResponse::error(Code::UnknownServerError, member_id),
             Err(Absent::Loading) => JoinResponse::error(Code::CoordinatorLoadInProgress, member_id),
-            Err(_) => JoinResponse::error(Code::NotCoordinator, member_id),
+            Err(Absent::Ended | Absent::Unknown) => {
+                JoinResponse::error(Code::NotCoordinator, member_id)
+            }
         }
     }
 
@@ -200,7 +202,8 @@ impl Coordinator {
             Ok(_) => SyncResponse::error(Code::UnknownServerError),
             // The rebalance is lost with the old coordinator, and old clients know no other code.
             Err(Absent::Loading) => SyncResponse::error(Code::RebalanceInProgress),
-            Err(_) => SyncResponse::error(Code::NotCoordinator),
+            // Whether the assignment was stored does not matter: the member joins anew either way.
+            Err(Absent::Ended | Absent::Unknown) => SyncResponse::error(Code::NotCoordinator),
         }
     }
 
@@ -210,7 +213,7 @@ impl Coordinator {
             Ok(code) => code,
             // Sessions start anew after loading, and clients know no other answer (as Kafka).
             Err(Absent::Loading) => Code::None,
-            Err(_) => Code::NotCoordinator,
+            Err(Absent::Ended | Absent::Unknown) => Code::NotCoordinator,
         }
     }
 
@@ -223,7 +226,8 @@ impl Coordinator {
             Ok(Reply::Leave(response)) => response,
             Ok(_) => LeaveResponse::error(Code::UnknownServerError),
             Err(Absent::Loading) => LeaveResponse::error(Code::CoordinatorLoadInProgress),
-            Err(_) => LeaveResponse::error(Code::NotCoordinator),
+            Err(Absent::Ended) => LeaveResponse::error(Code::NotCoordinator),
+            Err(Absent::Unknown) => LeaveResponse::error(Code::RequestTimedOut),
         }
     }
 
