@@ -93,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     /// Requests received and not yet accepted.
     pub(crate) receive: ByteBudget,
+    /// The same for small ones, which must not wait behind large ones.
+    pub(crate) receive_small: ByteBudget,
     /// Records read for answers that are not yet sent.
     pub(crate) answers: ByteBudget,
     topic_configs: RwLock<BTreeMap<TopicId, (Version, TopicConfig)>>,
@@ -140,7 +142,8 @@ impl Broker {
             group_log::offsets_partitions(&topics.image(), &config),
         );
         let shared = Arc::new(Shared {
-            receive: ByteBudget::new(config.receive_bytes),
+            receive: ByteBudget::new(config.receive_bytes - config.receive_bytes / 8),
+            receive_small: ByteBudget::new(config.receive_bytes / 8),
             answers: ByteBudget::new(config.answer_bytes),
             producer_ids: ProducerIds::new(meta.clone()),
             metrics: Metrics::new(registry, started.log_metrics),

@@ -11,7 +11,7 @@
 //! accepted in request order, many of them before the first is answered; any other request begins
 //! when all earlier ones are answered, and holds back later ones until it is done (as Kafka does), so
 //! a client may rely on the order of what it sends. A frame takes from the receive budget before it is
-//! allocated. What was accepted finishes whatever happens to the connection.
+//! allocated, its first 16 KiB apart. What was accepted finishes whatever happens to the connection.
 
 use std::future::Future;
 use std::io::IoSlice;
@@ -32,6 +32,9 @@ use crate::metrics::{ApiLabels, CloseLabels};
 
 /// What is read at once where no frame asks for more.
 const READ_CHUNK_BYTES: usize = 8 << 10;
+/// A frame takes room once this much of it has come, or all of it: what a connection may hold outside
+/// the receive budget.
+const FIRST_BYTES: usize = 16 << 10;
 /// Buffers of one vectored write.
 const WRITE_SLICES: usize = 64;
 
@@ -266,8 +269,15 @@ impl<R: AsyncRead + Unpin> Frames<'_, R> {
         let length = self.buffer.get_i32();
         let length = frame::check_frame_length(length, config.socket_request_max_bytes)
             .map_err(|error| End::after_answers("protocol", error))?;
-        // Waiting for room is not the peer's fault, so it is outside the deadline.
-        let lease = self.shared.receive.take(length).await;
+        // Announcing bytes takes no room from others: the first of them must be here.
+        let first = self.fill(length.min(FIRST_BYTES));
+        let left = deadline.saturating_duration_since(clock.now());
+        clock.timeout(left, first).await.ok_or_else(late)??;
+        // Waiting for room is not the peer's fault, so it is outside the deadline. Small requests never
+        // wait for the room of large ones.
+        let small = length <= FIRST_BYTES;
+        let budget = if small { &self.shared.receive_small } else { &self.shared.receive };
+        let lease = budget.take(length).await;
         let body = self.body(length);
         let body = clock.timeout(config.frame_timeout, body).await.ok_or_else(late)??;
         self.shared.metrics.received_bytes.inc_by((length + LENGTH_BYTES) as u64);

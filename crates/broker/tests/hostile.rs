@@ -220,3 +220,24 @@ async fn p6_a_topic_that_is_named_a_thousand_times_is_described_once() {
     assert_eq!(answer.topics[0].partitions.len(), 3);
     started.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn p6_half_frames_of_any_announced_length_keep_nobody_out() {
+    let world = World::with(BrokerConfig { receive_bytes: 1 << 20, ..BrokerConfig::default() });
+    let started = world.start().await;
+    let mut client = started.connect();
+    assert_eq!(client.create_topic("t", 1).await, 0);
+    let mut halves = Vec::new();
+    for (length, sent) in [(100_000_000_i32, 10), (100_000_000, 40_000), (900_000, 40_000)] {
+        let mut half = started.pipe();
+        half.write_all(&length.to_be_bytes()).await.unwrap();
+        half.write_all(&vec![0; sent]).await.unwrap();
+        halves.push(half);
+    }
+    sleep_ms(&world.env, 10).await;
+    let before = world.env.clock.now();
+    client.produce("t", 0, batch(&["x"])).await;
+    assert_eq!(started.connect().create_topic("u", 1).await, 0);
+    assert!(world.env.clock.now() - before < Duration::from_secs(5));
+    started.stop().await;
+}
