@@ -41,7 +41,12 @@ Examples:
 
 Latencies count from the time at which a record was due, so a broker that stalls shows the whole
 stall, not one slow record. What an acknowledgement means is the broker's: Talos answers acks=1 and
-acks=all when the record is on stable storage; Kafka as shipped answers from memory.";
+acks=all when the record is on stable storage; Kafka as shipped answers from memory.
+Ctrl-C ends the load and reports what was measured until then.
+
+--json prints one object: topic, settings, seconds, interrupted, failed, first_error, produced and consumed
+(records, bytes, records_per_second, bytes_per_second, latency_us: mean, p50 to p99.99, max, in
+microseconds; null where nothing was timed).";
 
 /// Flags of `talos bench`.
 #[derive(Clone, Debug, Args)]
@@ -66,13 +71,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     rate: Option<u64>,
     /// Size of a record's value.
-    #[arg(long, value_name = "SIZE", default_value = "100B")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, default_value = "100B")]
     size: ByteSize,
     /// How long to load, warm-up not counted.
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "10s")]
     duration: Period,
     /// Load this long before anything counts.
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "2s")]
     warmup: Period,
     /// End after this many records instead of --duration; then there is no warm-up.
     #[arg(long, value_name = "N", conflicts_with_all = ["duration", "warmup"], value_parser = clap::value_parser!(u64).range(1..))]
@@ -87,16 +92,16 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = codec)]
     codec: Compression,
     /// How long a batch waits for more records.
-    #[arg(long, value_name = "DURATION", default_value = "5ms")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "5ms")]
     linger: Period,
     /// A batch is closed at this size.
-    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, default_value = "64KiB")]
     batch: ByteSize,
     /// Unanswered requests per producer and broker.
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=128))]
     in_flight: u32,
     /// Memory of each producer for records that are not acknowledged.
-    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, default_value = "32MiB")]
     buffer: ByteSize,
     /// Keep the topic that was made for this run.
     #[arg(long)]

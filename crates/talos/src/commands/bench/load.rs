@@ -398,9 +398,9 @@ impl Consumers {
         let partitions: Vec<i32> = known.partitions.keys().copied().collect();
         let only_read = args.producers == 0;
         let spec = if only_read { Spec::Earliest } else { Spec::Latest };
-        let from = offsets::list(cluster, topic, &partitions, spec).await?;
+        let from = offsets::list_all(cluster, topic, &partitions, spec).await?;
         let ends = match only_read {
-            true => offsets::list(cluster, topic, &partitions, Spec::Latest).await?,
+            true => offsets::list_all(cluster, topic, &partitions, Spec::Latest).await?,
             false => BTreeMap::new(),
         };
         let count = usize::try_from(args.consumers).unwrap_or(0);
