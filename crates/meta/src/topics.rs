@@ -370,7 +370,7 @@ impl Meta {
         let interrupted = self.store.children(paths::CREATIONS).await?;
         for name in &interrupted {
             let corrupt = |_| Error::Corrupt(format!("{}/{name}: no topic id", paths::CREATIONS));
-            self.undo_creation(TopicId::from_hex(&name).map_err(corrupt)?).await?;
+            self.undo_creation(TopicId::from_hex(name).map_err(corrupt)?).await?;
         }
         Ok(interrupted.len())
     }

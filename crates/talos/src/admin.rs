@@ -21,10 +21,11 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use prometheus_client::registry::Registry;
+use talos_common::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 /// How long open admin connections may take to end after the stop.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -194,7 +195,7 @@ impl Guarded {
 
     fn progress(&mut self) {
         self.taken = 0;
-        self.patience.as_mut().reset(Instant::now() + PATIENCE);
+        self.patience.as_mut().reset(Clock::system().now() + PATIENCE);
     }
 
     /// An error once the time is up; wakes the task then.

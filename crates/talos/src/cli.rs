@@ -18,9 +18,10 @@ First steps:
   echo hello | talos produce greetings
   talos consume greetings --from-beginning --exit
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 ended by SIGINT (Ctrl-C), 143 by SIGTERM
-(after the first of these a command finishes cleanly what it began; `serve` then ends with 0).
-Every command has --help with examples.";
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 ended by
+SIGINT (Ctrl-C), 143 by SIGTERM (after the first of these a command finishes
+cleanly what it began; `serve` then ends with 0). Every command has --help
+with examples.";
 
 /// A message broker that speaks Kafka's protocol, and tools for any Kafka-speaking broker.
 #[derive(Debug, Parser)]
@@ -164,6 +165,9 @@ mod tests {
             for arg in command.get_opts() {
                 assert!(arg.get_help().is_some(), "{path:?} {arg}");
             }
+            // Longer lines are broken anywhere.
+            let after = command.get_after_help().unwrap().to_string();
+            assert!(after.lines().all(|line| line.chars().count() <= 100), "{path:?}: {after}");
         }
     }
 }

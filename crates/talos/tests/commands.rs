@@ -287,6 +287,7 @@ fn json_of_every_command_has_its_names() {
         "seconds",
         "settings",
         "topic",
+        "unanswered",
     ];
     assert_eq!(names(&measured), all);
     assert_eq!(measured["produced"]["records"], 50);

@@ -5,6 +5,7 @@
 //! Without `--rate` records follow each other as fast as they are taken, and latency counts from
 //! the hand-over. Every record carries its time, so that consumers measure end to end.
 
+mod counts;
 mod load;
 mod pace;
 mod report;
@@ -33,20 +34,26 @@ const MIN_SIZE: u64 = 16;
 
 const EXAMPLES: &str = "\
 Examples:
-  talos bench                                       as fast as possible for 10 s, 1 producer, 1 consumer
+  talos bench                                        10 s, as fast as possible
   talos bench --rate 20000 --size 1KiB --linger 0ms --duration 30s
   talos bench --producers 4 --consumers 0 --partitions 1000 --size 100B --rate 10000
-  talos bench --topic events --producers 0 --consumers 1      read what is there, as fast as possible
-  talos bench --bootstrap kafka.example:9092 --json           any Kafka-speaking broker
+  talos bench --topic events --producers 0           only read what is there
+  talos bench --bootstrap kafka.example:9092 --json  any Kafka-speaking broker
 
-Latencies count from the time at which a record was due, so a broker that stalls shows the whole
-stall, not one slow record. What an acknowledgement means is the broker's: Talos answers acks=1 and
-acks=all when the record is on stable storage; Kafka as shipped answers from memory.
-Ctrl-C ends the load and reports what was measured until then.
+Latencies count from the time at which a record was due, so a broker that
+stalls shows the whole stall, not one slow record. What an acknowledgement
+means is the broker's: Talos answers acks=1 and acks=all when the record is on
+stable storage; Kafka as shipped answers from memory. Ctrl-C ends the load and
+reports what was measured until then.
 
---json prints one object: topic, settings, seconds, interrupted, failed, first_error, produced and consumed
-(records, bytes, records_per_second, bytes_per_second, latency_us: mean, p50 to p99.99, max, in
-microseconds; null where nothing was timed).";
+Rates are over the time from the first to the last acknowledgement; of runs
+shorter than a second, from when the first record was due.
+
+--json prints one object: topic, settings, seconds, interrupted, failed,
+unanswered (without an answer when it was interrupted), first_error, produced
+and consumed (records, bytes, records_per_second, bytes_per_second,
+latency_us: mean, p50 to p99.99, max, in microseconds; null where nothing was
+timed).";
 
 /// Flags of `talos bench`.
 #[derive(Clone, Debug, Args)]

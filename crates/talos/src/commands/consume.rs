@@ -39,14 +39,17 @@ Examples:
   talos consume orders --partition 3 --offset=-10 --exit  the last ten
   talos consume orders --group billing                    share the work, go on where it stopped
 
-It waits for new records until it is stopped (Ctrl-C or SIGTERM: a group is left cleanly, exit code 130 or
-143). While the broker is away it says so on standard error and tries again: for ever, or for as long as
---timeout says if that is given, and with --exit for 30 s at most; then it fails. A partition that is
-offline is named and waited for while the others are read; with --exit it makes the exit code 1.
+It waits for new records until it is stopped (Ctrl-C or SIGTERM: a group is
+left cleanly, exit code 130 or 143). While the broker is away it says so on
+standard error and tries again: for ever, or for as long as --timeout says if
+that is given, and with --exit for 30 s at most; then it fails. A partition
+that is offline is named and waited for while the others are read; with --exit
+it makes the exit code 1.
 
---format json prints one object per line: topic, partition, offset, timestamp (ms since 1970),
-timestamp_type (create or append), key, value, headers (array: name, value). A key or value that is no text
-is key_base64 or value_base64 instead; null is a record without one.";
+--format json prints one object per line: topic, partition, offset, timestamp
+(ms since 1970), timestamp_type (create or append), key, value, headers
+(array: name, value). A key or value that is no text is key_base64 or
+value_base64 instead; null is a record without one.";
 
 /// Flags of `talos consume`.
 #[derive(Debug, Args)]

@@ -47,12 +47,14 @@ Examples:
   talos group describe billing
   talos group describe billing --json
 
-Lag is how many offsets lie between what is committed and the end. It is '-' where the end is not known:
-the partition is offline, or its topic was deleted.
+Lag is how many offsets lie between what is committed and the end. It is '-'
+where the end is not known: the partition is offline, or its topic was
+deleted.
 
---json prints an array with one object per group: group, state, assignor, members (array: member_id,
-client_id, host, assigned: partitions by topic), offsets (array: topic, partition, committed, end_offset,
-lag, member; null: none, or not known), lag (null if one of them is not known), known_lag.")]
+--json prints an array with one object per group: group, state, assignor,
+members (array: member_id, client_id, host, assigned: partitions by topic),
+offsets (array: topic, partition, committed, end_offset, lag, member; null:
+none, or not known), lag (null if one of them is not known), known_lag.")]
 pub struct DescribeArgs {
     /// Names of the groups.
     #[arg(required = true)]
@@ -77,7 +79,8 @@ Examples:
 
 The group must have no members: stop its consumers first.
 
---json prints one object: group, executed, offsets (array: topic, partition, committed, new)."
+--json prints one object: group, executed, offsets (array: topic, partition,
+committed, new)."
 )]
 pub struct ResetArgs {
     /// Name of the group.

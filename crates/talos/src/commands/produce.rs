@@ -80,13 +80,15 @@ Examples:
   talos produce audit --header source=import --partition 3 < lines.txt
   talos produce orders --key-separator : --null-marker NULL < lines.txt    lines KEY:NULL delete KEY
 
-Each line is one record. The topic is created if the broker allows that. With a key, a record goes to
-the partition that other Kafka clients choose for it; without, to the partitions in turn that have a
-leader. A line that is wrong ends it: what was read before is written and counted, and the error names
-the line.
+Each line is one record. The topic is created if the broker allows that. With
+a key, a record goes to the partition that other Kafka clients choose for it;
+without, to the partitions in turn that have a leader. A line that is wrong
+ends it: what was read before is written and counted, and the error names the
+line.
 
---json prints one object: topic, written, refused, unknown, skipped (numbers of records), bad_line (the
-line that ended it, or null), partitions (by number: first_offset, records).";
+--json prints one object: topic, written, refused, unknown, skipped (numbers
+of records), bad_line (the line that ended it, or null), partitions (by
+number: first_offset, records).";
 
 /// Flags of `talos produce`.
 #[derive(Debug, Args)]

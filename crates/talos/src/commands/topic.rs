@@ -38,8 +38,8 @@ Examples:
   talos topic create audit --config retention.ms=604800000 --config max.message.bytes=4194304
   talos topic create orders --if-not-exists
 
---json prints one object: topic, id, partitions (their number), created (false: it was there); with
---dry-run: topic, created, possible.")]
+--json prints one object: topic, id, partitions (their number), created
+(false: it was there); with --dry-run: topic, created, possible.")]
 pub struct CreateArgs {
     /// Name: 1 to 249 letters, digits, dots, underscores and hyphens.
     name: String,
@@ -71,8 +71,8 @@ Examples:
   talos topic list
   talos topic list --internal --json
 
---json prints an array of objects: topic, id, partitions (their number), offline (how many of them have
-no leader), internal.")]
+--json prints an array of objects: topic, id, partitions (their number),
+offline (how many of them have no leader), internal.")]
 pub struct ListArgs {
     /// Show the cluster's own topics too.
     #[arg(long)]
@@ -91,11 +91,13 @@ Examples:
   talos topic describe orders --all-configs
   talos topic describe orders audit --json
 
-OFFSETS is end minus start: the number of records, but for what transactions and compaction leave out.
+OFFSETS is end minus start: the number of records, but for what transactions
+and compaction leave out.
 
---json prints an array with one object per topic: topic, id, internal, offline (array of partition
-numbers), partitions (array: partition, leader, leader_epoch, replicas, isr, start_offset, end_offset;
-null: none, or not known), configs (values by name; those set for the topic, or all).")]
+--json prints an array with one object per topic: topic, id, internal, offline
+(array of partition numbers), partitions (array: partition, leader,
+leader_epoch, replicas, isr, start_offset, end_offset; null: none, or not
+known), configs (values by name; those set for the topic, or all).")]
 pub struct DescribeArgs {
     /// Names of the topics.
     #[arg(required = true)]
@@ -119,9 +121,11 @@ Examples:
   talos topic alter orders --partitions 24
   talos topic alter orders --config retention.ms=3600000 --unset max.message.bytes
 
-More partitions change which partition a key goes to. Partitions cannot be taken away.
+More partitions change which partition a key goes to. Partitions cannot be
+taken away.
 
---json prints one object: topic, partitions (as asked for, or null), changed (number of entries).")]
+--json prints one object: topic, partitions (as asked for, or null), changed
+(number of entries).")]
 pub struct AlterArgs {
     /// Name of the topic.
     name: String,

@@ -54,6 +54,7 @@ impl Serving {
             ("TALOS_LOG_SEGMENT_AFTER", "1MiB"),
             ("TALOS_LOG_RESERVE", "0B"),
             ("TALOS_KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS", "1"),
+            ("TALOS_KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0"),
         ]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();

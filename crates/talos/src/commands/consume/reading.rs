@@ -74,7 +74,7 @@ impl Reading {
         let clock = cluster.env().clock.clone();
         Self {
             printer: Printer::new(args.format, args.verbose),
-            away: Away::new(clock, &args.topic, limit, |text| output::note(text)),
+            away: Away::new(clock, &args.topic, limit, output::note),
             left: args.max.unwrap_or(u64::MAX),
             done: Offsets::new(),
             committed: Offsets::new(),
