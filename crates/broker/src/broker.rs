@@ -97,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) receive_small: ByteBudget,
     /// Records read for answers that are not yet sent.
     pub(crate) answers: ByteBudget,
+    /// The same for fetches at the tail, before they compete for `answers`.
+    pub(crate) answers_tail: ByteBudget,
     topic_configs: RwLock<BTreeMap<TopicId, (Version, TopicConfig)>>,
     connections: Arc<Semaphore>,
     phase: watch::Sender<Phase>,
@@ -144,7 +146,8 @@ impl Broker {
         let shared = Arc::new(Shared {
             receive: ByteBudget::new(config.receive_bytes - config.receive_bytes / 8),
             receive_small: ByteBudget::new(config.receive_bytes / 8),
-            answers: ByteBudget::new(config.answer_bytes),
+            answers: ByteBudget::new(config.answer_bytes - config.answer_bytes / 4),
+            answers_tail: ByteBudget::new(config.answer_bytes / 4),
             producer_ids: ProducerIds::new(meta.clone()),
             metrics: Metrics::new(registry, started.log_metrics),
             connections: Arc::new(Semaphore::new(connections)),

@@ -250,10 +250,16 @@ impl Slot {
         self.found.lease = None;
         let mut limit = self.max_bytes.min(room);
         // Memory for a file's bytes is taken before it is read. Only an empty-handed fetch waits for
-        // it, so nobody holds memory while waiting for more.
-        let reserved = match whole {
-            true => Some(shared.answers.take(limit).await),
-            false => shared.answers.try_take(limit),
+        // it, so nobody holds memory while waiting for more. Fetches at the tail have some to themselves,
+        // which those that read files can not use up.
+        let tail = log.is_at_tail(self.offset).then_some(&shared.answers_tail);
+        let try_take = |bytes: usize| {
+            let own = tail.and_then(|tail| tail.try_take(bytes));
+            own.or_else(|| shared.answers.try_take(bytes))
+        };
+        let reserved = match try_take(limit) {
+            None if whole => Some(shared.answers.take(limit).await),
+            reserved => reserved,
         };
         if reserved.is_none() {
             limit = 0;
@@ -262,7 +268,7 @@ impl Slot {
             Ok(read) => {
                 let lease = match read.bytes {
                     0 => None,
-                    bytes => shared.answers.try_take(bytes).or(reserved),
+                    bytes => try_take(bytes).or(reserved),
                 };
                 let records = Records::from(read.records);
                 let offsets = Some(read.offsets);
