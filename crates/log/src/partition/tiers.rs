@@ -162,6 +162,21 @@ impl PartitionLog {
         std::mem::take(&mut *self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The segments that exist for the root and for readers: those that are live, and the head.
+    pub(crate) async fn segments(&self) -> BTreeSet<FilePath> {
+        let head = self.root.lock().await.head;
+        let partition = self.id;
+        let head = head.map(|Head { base_offset, leader_epoch, attempt, .. }| FilePath::Segment {
+            partition,
+            base_offset,
+            leader_epoch,
+            attempt,
+        });
+        let state = self.state();
+        let live = state.runs.iter().filter(|run| run.segment.is_some());
+        live.map(|run| run.file.clone()).chain(head).collect()
+    }
+
     /// The offset up to which records may be deleted by retention: segments, runs and raw batches
     /// whose newest record is older than `before_ms`, and the oldest ones beyond `limit_bytes`.
     pub fn retention_offset(&self, before_ms: Option<i64>, limit_bytes: Option<u64>) -> i64 {
