@@ -74,6 +74,10 @@ impl Registry {
         self.state().logs.values().cloned().collect()
     }
 
+    pub(crate) fn get(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
+        self.state().logs.get(&id).cloned()
+    }
+
     pub(crate) fn holds(&self, id: TopicPartitionId) -> bool {
         self.state().logs.contains_key(&id)
     }

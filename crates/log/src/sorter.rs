@@ -40,6 +40,7 @@ use crate::root::RootError;
 use crate::runs::RunFileError;
 use files::{Exchange, NewFile, SortedFiles};
 use plan::Merge;
+use segments::Garbage;
 
 /// Between looks at what may go, and after a pass that failed.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -81,6 +82,9 @@ pub(crate) struct Sorter {
     /// Up to which offset of its producers' batches a partition's state was saved by this sorter.
     saved: BTreeMap<TopicPartitionId, Option<i64>>,
     dying: VecDeque<(Instant, FilePath)>,
+    /// Sorted journals that no catalog names any more, or never did.
+    unnamed: Vec<FilePath>,
+    garbage: Garbage,
 }
 
 #[derive(Debug)]
@@ -133,6 +137,8 @@ impl Sorter {
             newest_state: BTreeMap::new(),
             saved: BTreeMap::new(),
             dying: VecDeque::new(),
+            unnamed: Vec::new(),
+            garbage: Garbage::default(),
         }
     }
 
@@ -179,6 +185,7 @@ impl Sorter {
                 self.parts.lane.ask_to_roll();
             }
             self.delete_dead_segments().await;
+            self.collect_garbage().await;
         }
     }
 
@@ -206,7 +213,8 @@ impl Sorter {
         let Collected { logs, replaced_below, failed } = match collected {
             Ok(collected) => collected,
             Err(error) => {
-                sorted.discard().await;
+                self.unnamed.extend(sorted.discard());
+                self.delete_unnamed().await;
                 return Err(error);
             }
         };
@@ -221,9 +229,8 @@ impl Sorter {
             self.parts.storage.delete(&id.path()).await?;
         }
         self.replaced_below = replaced_below;
-        for number in dead {
-            self.parts.storage.delete(&FilePath::Sorted { dir, number }).await?;
-        }
+        self.unnamed.extend(dead.into_iter().map(|number| FilePath::Sorted { dir, number }));
+        self.delete_unnamed().await;
         failed.map_or(Ok(()), Err)
     }
 
@@ -234,6 +241,18 @@ impl Sorter {
             let Place::Journal { id, .. } = place;
             id.dir != dir || id.number < upto
         }
+    }
+
+    /// What can not be deleted now is tried again with the next pass.
+    async fn delete_unnamed(&mut self) {
+        let mut kept = Vec::new();
+        for path in std::mem::take(&mut self.unnamed) {
+            if let Err(error) = self.parts.storage.delete(&path).await {
+                tracing::warn!(%path, %error, "a file that nothing needs stays for now");
+                kept.push(path);
+            }
+        }
+        self.unnamed = kept;
     }
 
     /// What of the sorted journals is written again with what this pass sorts.

@@ -364,11 +364,11 @@ async fn sweep(mut case: Case) {
     let mut refused = 0;
     for copy in &copies {
         let path = copy.path();
-        if is_unused(copy) {
-            continue;
-        }
         if let Some(file) = run_files.get(path) {
             sweep_run_file(&mut case, &copies, copy, file).await;
+            continue;
+        }
+        if is_unused(copy) {
             continue;
         }
         let len = copy.content().len() as u64;

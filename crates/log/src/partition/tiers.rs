@@ -17,15 +17,6 @@ use crate::root::{Head, Root, RootError};
 use crate::run::Run;
 use crate::runs::SegmentEntry;
 
-/// The root as this leadership knows it.
-#[derive(Debug)]
-pub(super) struct KnownRoot {
-    /// As last read or swapped.
-    pub(super) root: Root,
-    /// The outcome of a later swap is unknown.
-    pub(super) in_doubt: bool,
-}
-
 /// What a log still needs of former leaderships.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherits {
@@ -43,6 +34,15 @@ pub(crate) struct StateRun {
     pub(crate) set: u64,
     /// Offset of the newest record of which it speaks.
     pub(crate) newest_offset: Option<i64>,
+}
+
+/// The root as this leadership knows it.
+#[derive(Debug)]
+pub(super) struct KnownRoot {
+    /// As last read or swapped.
+    pub(super) root: Root,
+    /// The outcome of a later swap is unknown.
+    pub(super) in_doubt: bool,
 }
 
 /// What of a partition may be written into a sorted journal or a segment.
@@ -197,6 +197,21 @@ impl PartitionLog {
     /// Segments that were cut off by the log start since the last call.
     pub(crate) fn take_dead_segments(&self) -> Vec<FilePath> {
         std::mem::take(&mut *self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The segments that exist for the root and for readers: those that are live, and the head.
+    pub(crate) async fn segments(&self) -> BTreeSet<FilePath> {
+        let head = self.root.lock().await.root.head;
+        let partition = self.id;
+        let head = head.map(|Head { base_offset, leader_epoch, attempt, .. }| FilePath::Segment {
+            partition,
+            base_offset,
+            leader_epoch,
+            attempt,
+        });
+        let state = self.state();
+        let live = state.runs.iter().filter(|run| run.segment.is_some());
+        live.map(|run| run.file.clone()).chain(head).collect()
     }
 
     /// The offset up to which records may be deleted by retention: segments, runs and raw batches
