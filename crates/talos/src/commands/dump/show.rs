@@ -257,6 +257,10 @@ fn advice(damage: &Damage) -> &'static str {
             "too small to have held a record: a broker passes over it when it starts; find out what \
              changed the file (disk, memory, another program)"
         }
+        Loss::Copied => {
+            "a second copy in the same file is whole, so nothing is lost; find out what changed the file \
+             (disk, memory, another program)"
+        }
         Loss::Unneeded => {
             "no catalog names this file, so no record depends on it; find out what changed it (disk, \
              memory, another program)"
@@ -389,6 +393,7 @@ fn damage_json(damage: &Damage) -> Value {
     let loss = match loss {
         Loss::Records => "records",
         Loss::Nothing => "nothing",
+        Loss::Copied => "copied",
         Loss::Unneeded => "unneeded",
     };
     json!({
