@@ -10,15 +10,20 @@ use talos_common::{BrokerId, Env};
 use talos_log::LogOptions;
 use talos_meta::{Meta, SqliteMeta};
 use talos_protocol::batch::TimestampType;
-use talos_storage::Storage;
-use talos_storage::local::{LocalOptions, LocalStorage};
+use talos_storage::local::{Failure, LocalOptions, LocalStorage};
+use talos_storage::{Error as StorageError, ErrorKind, Storage};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::AdminHandle;
 use crate::config::ServeConfig;
 
 /// Recycled journal files that are kept ready.
 const SPARE_FILES: usize = 4;
+
+/// What a start on a full disk says before the error itself.
+const NO_ROOM: &str = "the disk is full, and a start needs room: make some beside the data folder, or \
+                       see «The disk is full» in docs/operations.md";
 
 /// Runs the broker until `stop`, or until it ends by itself.
 ///
@@ -30,6 +35,7 @@ pub async fn run(
     stop: impl Future<Output = ()> + Clone + Send + 'static,
 ) -> anyhow::Result<()> {
     let env = Env::system();
+    let _file_size = survive_file_size_limit()?;
     let listener = TcpListener::bind(&config.server.listen).await.with_context(|| {
         format!(
             "cannot listen on {}: if another broker runs there, stop it or take another address with \
@@ -54,6 +60,7 @@ pub async fn run(
     })
     .await
     .context("opening the data folder was cut off")??;
+    let local = storage.clone();
     let storage: Arc<dyn Storage> = Arc::new(storage);
     let meta = Meta::new(Arc::new(meta), env.clone());
 
@@ -62,7 +69,9 @@ pub async fn run(
     let started = tokio::select! {
         biased;
         () = stop.clone() => return Ok(()),
-        started = Broker::start(settings, env.clone(), storage, meta, &mut registry) => started?,
+        started = Broker::start(settings, env.clone(), storage, meta, &mut registry) => {
+            started.map_err(|error| start_failed(error, local.failure()))?
+        }
     };
     let broker = started;
     admin.with_registry(|shared| *shared = registry);
@@ -72,6 +81,7 @@ pub async fn run(
         biased;
         () = stop => None,
         ended = broker.ended() => Some(ended),
+        failure = local.failed(&env.clock) => Some(Ended::Fatal(store_failed(&failure))),
         task = env.tasks.panicked() => Some(Ended::Fatal(format!(
             "the task {task:?} met a broken invariant, see the log above; nothing acknowledged is \
              lost: start again, which recovers"
@@ -85,8 +95,48 @@ pub async fn run(
             env.tasks.stop();
             Ok(())
         }
-        Some(Ended::Fatal(why) | Ended::Fenced(why)) => anyhow::bail!(why),
+        // The broker may have noticed first, and knows less.
+        Some(Ended::Fatal(why) | Ended::Fenced(why)) => {
+            anyhow::bail!(local.failure().map_or(why, |failure| store_failed(&failure)))
+        }
     }
+}
+
+/// A write beyond `RLIMIT_FSIZE` shall fail like one on a full disk: unless somebody listens to its
+/// signal, that ends the process with a core dump.
+fn survive_file_size_limit() -> anyhow::Result<Signal> {
+    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    signal(kind).context("cannot listen to the signal of the file size limit")
+}
+
+/// What a person reads when the store ended the process.
+fn store_failed(failure: &Failure) -> String {
+    let error = &failure.error;
+    if failure.files_are_gone {
+        return format!(
+            "{error}; nothing is acknowledged any more: put the data folder back in its place and \
+             start again, which recovers what it holds; what was acknowledged since it went, and \
+             all that is in files that are deleted, is lost"
+        );
+    }
+    format!(
+        "the store can not tell what is durable ({error}); nothing acknowledged is lost: check the \
+         disk, then start again, which recovers"
+    )
+}
+
+/// A start that failed, with what to do where the error does not say it.
+fn start_failed(error: talos_broker::Error, failure: Option<Failure>) -> anyhow::Error {
+    if let Some(failure) = failure {
+        return anyhow::anyhow!(store_failed(&failure));
+    }
+    let is_full = match &error {
+        talos_broker::Error::Storage(error) => StorageError::kind(error) == ErrorKind::Full,
+        talos_broker::Error::Meta(error) => matches!(error, talos_meta::Error::Full(_)),
+        _ => false,
+    };
+    let error = anyhow::Error::new(error);
+    if is_full { error.context(NO_ROOM) } else { error }
 }
 
 /// The broker's plain configuration out of the checked one. Bounds were checked there.
