@@ -31,6 +31,7 @@ use crate::root::{Root, RootHandle};
 use crate::run::Run;
 use crate::validate::ValidBatch;
 use crate::waiters::{Durable, FetchWaiter, Waiters};
+use tiers::KnownRoot;
 
 pub use read::{ReadError, ReadOut, TimestampOffset};
 
@@ -46,7 +47,7 @@ pub struct PartitionLog {
     clock: Clock,
     state: Mutex<State>,
     /// The root as last swapped. Held while a swap runs, so that swaps are one after the other.
-    root: tokio::sync::Mutex<Root>,
+    root: tokio::sync::Mutex<KnownRoot>,
     root_handle: Arc<dyn RootHandle>,
     /// Segments that the root does not reach any more; their files go later.
     dead_segments: Mutex<Vec<FilePath>>,
@@ -196,7 +197,7 @@ impl PartitionLog {
             storage,
             clock,
             state: Mutex::new(state),
-            root: tokio::sync::Mutex::new(root),
+            root: tokio::sync::Mutex::new(KnownRoot { root, in_doubt: false }),
             root_handle,
             dead_segments: Mutex::default(),
             inherits: Mutex::new(inherits),

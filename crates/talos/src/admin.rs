@@ -1,4 +1,5 @@
-//! Admin HTTP: `/metrics` (Prometheus text), `/healthz` (the process lives), `/readyz` (it serves).
+//! Admin HTTP: `/metrics` (Prometheus text), `/healthz` (the process lives), `/readyz` (it serves; what it
+//! can not serve stands in the text).
 //!
 //! [`AdminHandle`] is what the rest of the process sees of it: the registry of all metrics, whether
 //! the broker is ready, and where it listens. The handle works with the server switched off too.
@@ -29,9 +30,29 @@ pub struct AdminHandle {
 #[derive(Debug)]
 struct Shared {
     registry: Mutex<Registry>,
-    /// Why the broker is not ready; `None`: it is.
-    not_ready: Mutex<Option<String>>,
+    ready: Mutex<Ready>,
     listening: watch::Sender<Option<SocketAddr>>,
+}
+
+/// Tells whether the broker serves: what is not well although it does (nothing: all is well), or why not.
+type Report = Arc<dyn Fn() -> Result<String, String> + Send + Sync>;
+
+/// Whether the broker is ready.
+#[derive(Clone)]
+enum Ready {
+    /// It is not, because of this.
+    No(String),
+    /// Ask it.
+    Ask(Report),
+}
+
+impl std::fmt::Debug for Ready {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::No(why) => f.debug_tuple("No").field(why).finish(),
+            Self::Ask(_) => f.write_str("Ask"),
+        }
+    }
 }
 
 impl Default for AdminHandle {
@@ -46,7 +67,7 @@ impl AdminHandle {
         Self {
             shared: Arc::new(Shared {
                 registry: Mutex::new(Registry::default()),
-                not_ready: Mutex::new(Some("starting".into())),
+                ready: Mutex::new(Ready::No("starting".into())),
                 listening: watch::Sender::new(None),
             }),
         }
@@ -59,12 +80,25 @@ impl AdminHandle {
 
     /// From now on `/readyz` answers 200.
     pub fn set_ready(&self) {
-        *self.shared.not_ready.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.set_ready_by(|| Ok(String::new()));
+    }
+
+    /// From now on `/readyz` answers what `report` says: 200 and what is not well although it serves
+    /// (nothing: all is well), or 503 and why. Must not block.
+    pub fn set_ready_by(
+        &self,
+        report: impl Fn() -> Result<String, String> + Send + Sync + 'static,
+    ) {
+        self.set(Ready::Ask(Arc::new(report)));
     }
 
     /// From now on `/readyz` answers 503 with this reason.
     pub fn set_not_ready(&self, why: impl Into<String>) {
-        *self.shared.not_ready.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.into());
+        self.set(Ready::No(why.into()));
+    }
+
+    fn set(&self, ready: Ready) {
+        *self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner) = ready;
     }
 
     /// Says where the broker accepts Kafka connections; the start banner waits for it.
@@ -82,8 +116,12 @@ impl AdminHandle {
         }
     }
 
-    fn not_ready(&self) -> Option<String> {
-        self.shared.not_ready.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn ready(&self) -> Result<String, String> {
+        let ready = self.shared.ready.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match ready {
+            Ready::No(why) => Err(why),
+            Ready::Ask(report) => report(),
+        }
     }
 
     fn metrics(&self) -> Result<String, std::fmt::Error> {
@@ -139,9 +177,9 @@ async fn metrics(State(handle): State<AdminHandle>) -> impl IntoResponse {
 }
 
 async fn ready(State(handle): State<AdminHandle>) -> impl IntoResponse {
-    match handle.not_ready() {
-        None => (StatusCode::OK, "ready\n".to_owned()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")),
+    match handle.ready() {
+        Ok(report) => (StatusCode::OK, format!("ready\n{report}")),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", why.trim_end())),
     }
 }
 
@@ -180,6 +218,14 @@ mod tests {
             assert!(starting.ends_with("not ready: starting\n"), "{starting}");
             handle.set_ready();
             assert!(get_page(address, "/readyz").await.ends_with("ready\n"));
+            handle.set_ready_by(|| Ok("2 partitions are offline\n".into()));
+            let degraded = get_page(address, "/readyz").await;
+            assert!(degraded.starts_with("HTTP/1.1 200"), "it serves all others: {degraded}");
+            assert!(degraded.ends_with("ready\n2 partitions are offline\n"), "{degraded}");
+            handle.set_ready_by(|| Err("all belong to broker 7\n".into()));
+            let wrong = get_page(address, "/readyz").await;
+            assert!(wrong.starts_with("HTTP/1.1 503"), "{wrong}");
+            assert!(wrong.ends_with("not ready: all belong to broker 7\n"), "{wrong}");
             let metrics = get_page(address, "/metrics").await;
             assert!(metrics.contains("\ntalos_test_things_total 7\n"), "{metrics}");
             assert!(get_page(address, "/nothing").await.starts_with("HTTP/1.1 404"));

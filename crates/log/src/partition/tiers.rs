@@ -16,6 +16,15 @@ use crate::root::{Head, Root, RootError};
 use crate::run::Run;
 use crate::runs::SegmentEntry;
 
+/// The root as this leadership knows it.
+#[derive(Debug)]
+pub(super) struct KnownRoot {
+    /// As last read or swapped.
+    pub(super) root: Root,
+    /// The outcome of a later swap is unknown.
+    pub(super) in_doubt: bool,
+}
+
 /// What of a partition may be written into a sorted journal or a segment.
 #[derive(Debug)]
 pub(crate) struct Sortable {
@@ -62,7 +71,9 @@ impl PartitionLog {
     /// # Errors
     /// [`RootError`]; `OutOfRange` when `offset` lies above the high watermark.
     pub async fn advance_log_start(&self, offset: i64) -> Result<i64, RootError> {
-        let mut root = self.root.lock().await;
+        let mut known = self.root.lock().await;
+        self.settle_root(&mut known).await?;
+        let root = known.root;
         let Offsets { log_start, high_watermark, .. } = self.offsets();
         if offset > high_watermark {
             return Err(RootError::OutOfRange { offset, high_watermark });
@@ -73,15 +84,39 @@ impl PartitionLog {
         // Of the last record below, which a newer epoch need not have accepted.
         let epoch = self.state().epochs.of(offset - 1);
         let next = Root { log_start: offset, ..root.covering(offset, epoch) };
-        self.swap(&mut root, next).await?;
+        self.swap(&mut known, next).await?;
         self.drop_below(offset, root.head);
         Ok(offset)
     }
 
-    async fn swap(&self, root: &mut Root, next: Root) -> Result<(), RootError> {
-        let next = Root { generation: root.generation + 1, ..next };
-        self.root_handle.swap(next.encode()).await?;
-        *root = next;
+    /// Before anything is swapped: if the outcome of a swap was unknown, the root is read again. What
+    /// was applied after all counts from now on, and its generation is not given twice (E-J14).
+    async fn settle_root(&self, known: &mut KnownRoot) -> Result<(), RootError> {
+        if !known.in_doubt {
+            return Ok(());
+        }
+        let stored = self.root_handle.read().await?;
+        known.root = stored.map_or_else(|| Ok(Root::default()), |bytes| Root::decode(&bytes))?;
+        known.in_doubt = false;
+        let Root { log_start, generation, end_offset, head, .. } = known.root;
+        let mut state = self.state();
+        state.published = (generation > 0).then_some((generation, end_offset));
+        let moved = log_start > state.log_start;
+        drop(state);
+        if moved {
+            self.drop_below(log_start, head);
+        }
+        Ok(())
+    }
+
+    async fn swap(&self, known: &mut KnownRoot, next: Root) -> Result<(), RootError> {
+        let next = Root { generation: known.root.generation + 1, ..next };
+        // If this call is cut off, its outcome is unknown too.
+        known.in_doubt = true;
+        let swapped = self.root_handle.swap(next.encode()).await;
+        known.in_doubt = matches!(swapped, Err(RootError::Uncertain(_) | RootError::Corrupt(_)));
+        swapped?;
+        known.root = next;
         self.state().published = Some((next.generation, next.end_offset));
         Ok(())
     }
@@ -220,7 +255,9 @@ impl PartitionLog {
         base_offset: i64,
         segments: Vec<Arc<Run>>,
     ) -> Result<(), RootError> {
-        let mut root = self.root.lock().await;
+        let mut known = self.root.lock().await;
+        self.settle_root(&mut known).await?;
+        let root = known.root;
         let Some((newest, run)) = segments.last().and_then(|run| Some((run.segment?, run))) else {
             return Ok(());
         };
@@ -233,7 +270,7 @@ impl PartitionLog {
         let epoch = run.known().and_then(|entry| entry.epochs.newest());
         let next = root.covering(newest.end_offset, epoch);
         let old = root.head;
-        self.swap(&mut root, Root { head: Some(head), ..next }).await?;
+        self.swap(&mut known, Root { head: Some(head), ..next }).await?;
         let end_offset = newest.end_offset;
         self.replace(base_offset, end_offset, segments);
         if let Some(old) = old {
