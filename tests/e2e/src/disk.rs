@@ -30,7 +30,7 @@ pub use story::Story;
 /// Set in the program that is inside its namespace.
 const INSIDE: &str = "TALOS_E2E_OWN_MOUNTS";
 /// Every state that is waited for must come by then.
-pub const LIMIT: Duration = Duration::from_secs(200);
+pub const LIMIT: Duration = Duration::from_secs(60);
 const TOOL_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs this program again inside a mount namespace of its own, as root or as root of a user

@@ -94,11 +94,7 @@ impl<S: Stage> Suite<S> {
     }
 
     /// Adds a scenario.
-    pub fn add(
-        &mut self,
-        name: impl Into<String>,
-        body: impl Fn(&mut S) -> Result<()> + 'static,
-    ) {
+    pub fn add(&mut self, name: impl Into<String>, body: impl Fn(&mut S) -> Result<()> + 'static) {
         self.scenarios.push((name.into(), Box::new(body)));
     }
 

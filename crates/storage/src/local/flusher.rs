@@ -242,9 +242,7 @@ impl Work {
         // Durable in a file that no path leads to is lost: looked at behind every sync, it costs
         // less than a microsecond.
         if let Some(why) = journal.unlinked() {
-            self.poison.get_or_init(|| {
-                Error::new(ErrorKind::Fatal, UNLINKED, &journal.path, why)
-            });
+            self.poison.get_or_init(|| Error::new(ErrorKind::Fatal, UNLINKED, &journal.path, why));
         }
         self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }

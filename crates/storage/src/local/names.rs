@@ -184,12 +184,7 @@ impl Names {
     }
 
     /// `Full` when `bytes` more would reach into the reserve.
-    fn check_room(
-        &self,
-        operation: &'static str,
-        subject: &dyn Display,
-        bytes: u64,
-    ) -> Result<()> {
+    fn check_room(&self, operation: &'static str, subject: &dyn Display, bytes: u64) -> Result<()> {
         let available = self.disk.available(&self.layout.root);
         let available = available.map_err(|error| not_applied(operation, subject, &error))?;
         if available >= self.options.reserve_bytes.saturating_add(bytes) {

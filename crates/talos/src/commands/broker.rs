@@ -169,9 +169,8 @@ fn start_failed(error: anyhow::Error, dir: &Path, failure: Option<Failure>) -> a
 
 /// Whether the file system has next to nothing left.
 fn has_no_room(dir: &Path) -> bool {
-    rustix::fs::statvfs(dir).is_ok_and(|system| {
-        system.f_bavail.saturating_mul(system.f_frsize) < LEAST_BYTES
-    })
+    rustix::fs::statvfs(dir)
+        .is_ok_and(|system| system.f_bavail.saturating_mul(system.f_frsize) < LEAST_BYTES)
 }
 
 /// The broker's plain configuration out of the checked one. Bounds were checked there.

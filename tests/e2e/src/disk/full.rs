@@ -72,6 +72,8 @@ pub fn refuses_and_heals(_: &mut Ground) -> Result<()> {
 }
 
 fn refuse_and_heal(rig: &mut Rig) -> Result<()> {
+    let ballast = rig.data().with_file_name("ballast");
+    fs::write(&ballast, vec![0; usize::try_from(SMALL_BYTES / 4)?])?;
     let mut wire = rig.connect()?;
     let story = Story::new("kept", 2);
     story.create(&mut wire)?;
@@ -94,19 +96,40 @@ fn refuse_and_heal(rig: &mut Rig) -> Result<()> {
     let created = wire.create_topic("new", 3)?;
     ensure!(created.0 == 0, "no topic while the reserve is there: {created:?}");
     check_full(rig, rig.small()?)?;
-    // Room comes from deleting a topic.
-    let deleted = wire.delete_topic("bulk")?;
+    let deleted = wire.delete_topic("new")?;
     ensure!(deleted.0 == 0, "no deletion while the reserve is there: {deleted:?}");
+    // Room comes from a file that is not ours.
+    fs::remove_file(ballast)?;
     heals(&story, &mut wire, "after")?;
     ensure!(rig.pid()? == pid && rig.ended()?.is_none(), "the broker was restarted");
     story.judge(&mut wire)?;
-    // The same again, with a file that is not ours; and killed afterwards.
-    let mut other = rig.connect()?;
-    wire.create_topic("again", 1)?;
-    let ballast = rig.small()?.fill()?;
-    fill(&mut other, "again")?;
-    fs::remove_file(ballast)?;
-    heals(&story, &mut wire, "later")?;
+    story.outage(|| rig.kill().and_then(|()| rig.launch()))?;
+    story.judge(&mut rig.connect()?).map(drop)
+}
+
+/// Room that comes from deleting a topic: what it held goes although nothing can be written.
+///
+/// # Errors
+/// When it is otherwise.
+pub fn deleting_makes_room(_: &mut Ground) -> Result<()> {
+    let mut rig = Rig::on_small(SMALL_BYTES)?;
+    rig.set(RESERVE).launch()?;
+    let result = delete_for_room(&mut rig);
+    result.map_err(|error| error.context(rig.log_tail()))
+}
+
+fn delete_for_room(rig: &mut Rig) -> Result<()> {
+    let mut wire = rig.connect()?;
+    let story = Story::new("kept", 1);
+    story.create(&mut wire)?;
+    story.produce(&mut wire, 0, "before", 0..100)?;
+    wire.create_topic("bulk", 1)?;
+    fill(&mut wire, "bulk")?;
+    check_full(rig, rig.small()?)?;
+    let deleted = wire.delete_topic("bulk")?;
+    ensure!(deleted.0 == 0, "no deletion while the reserve is there: {deleted:?}");
+    heals(&story, &mut wire, "after")?;
+    story.judge(&mut wire)?;
     story.outage(|| rig.kill().and_then(|()| rig.launch()))?;
     story.judge(&mut rig.connect()?).map(drop)
 }
@@ -138,7 +161,8 @@ fn kill_and_start(rig: &mut Rig) -> Result<()> {
         // With the reserve, and without a byte: as a service manager does it, again and again.
         for round in 0..2 {
             for _ in 0..3 {
-                rig.launch_refused()?.expect_error(&["the disk is full", "beside the data folder"])?;
+                rig.launch_refused()?
+                    .expect_error(&["the disk is full", "beside the data folder"])?;
                 let now = rig.names("brokers")?;
                 ensure!(now == before, "starts without room left folders: {before:?}, {now:?}");
             }

@@ -106,13 +106,45 @@ fn use_up_descriptors(rig: &mut Rig) -> Result<()> {
         ensure!(produced.code == 0, "no roll with {taken} of {FILES} open: {produced:?}");
     }
     story.read(&mut wire, "reader", 1)?;
+    // The fault: not all of the crowd is served.
+    let mut refused = 0;
+    for wire in &mut crowd {
+        refused += usize::from(wire.metadata().is_err());
+    }
+    ensure!(refused >= 2 * FILES, "only {refused} connections were refused");
     drop(crowd);
     wait_for("a connection after others are gone", || {
         let mut wire = rig.connect()?;
         Ok(wire.metadata().ok().map(drop))
     })?;
     ensure!(rig.ended()?.is_none(), "the broker ended");
+    no_descriptor_at_all(rig, &story, &mut wire)?;
     story.judge(&mut wire)?;
     story.outage(|| rig.kill().and_then(|()| rig.launch()))?;
     story.judge(&mut rig.connect()?).map(drop)
+}
+
+/// Not one more file can be opened: a roll is refused until that is over.
+fn no_descriptor_at_all(rig: &mut Rig, story: &Story, wire: &mut Wire) -> Result<()> {
+    wire.timeout_ms = 500;
+    rig.limit("--nofile=8:")?;
+    let mut next = 0;
+    let mut produce = |wire: &mut Wire| {
+        next += 100;
+        let produced = story.produce(wire, 0, "without", next - 100..next)?;
+        let known = matches!(produced.code, 0 | STORAGE_ERROR | TIMED_OUT);
+        ensure!(known, "{produced:?}");
+        Ok(produced)
+    };
+    wait_for("a roll without descriptors", || {
+        let produced = produce(wire)?;
+        let clear = produced.message.contains("Too many open files");
+        ensure!(clear || produced.code != STORAGE_ERROR, "unclear: {produced:?}");
+        Ok((produced.code == STORAGE_ERROR).then_some(()))
+    })?;
+    story.read(wire, "reader", 2)?;
+    rig.limit(&format!("--nofile={FILES}:"))?;
+    wait_for("produce with descriptors", || Ok((produce(wire)?.code == 0).then_some(())))?;
+    ensure!(rig.ended()?.is_none(), "the broker ended");
+    Ok(())
 }

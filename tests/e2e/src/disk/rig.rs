@@ -52,7 +52,8 @@ impl Ending {
     /// When it is otherwise.
     pub fn expect_error(&self, parts: &[&str]) -> Result<()> {
         let error = self.log.lines().rev().find(|line| line.starts_with("error: "));
-        let error = error.with_context(|| format!("no error at the end of\n{}", tail(&self.log)))?;
+        let error =
+            error.with_context(|| format!("no error at the end of\n{}", tail(&self.log)))?;
         ensure!(self.code == Some(1), "exit code {:?}, not 1\n{}", self.code, tail(&self.log));
         ensure!(!self.log.contains("panicked"), "something panicked\n{}", tail(&self.log));
         for part in parts {
@@ -197,7 +198,9 @@ impl Rig {
     pub fn launch(&mut self) -> Result<()> {
         match self.launch_either()? {
             None => Ok(()),
-            Some(ending) => bail!("the broker ended at its start: {:?}\n{}", ending.code, tail(&ending.log)),
+            Some(ending) => {
+                bail!("the broker ended at its start: {:?}\n{}", ending.code, tail(&ending.log))
+            }
         }
     }
 

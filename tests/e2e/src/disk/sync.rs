@@ -13,8 +13,13 @@ const PRODUCERS: u64 = 8;
 /// What each of them has to say, in bytes; together far more than the budgets below.
 const PUSH_BYTES: u64 = 32 << 20;
 /// The budgets of the broker while the disk stands still.
-const BUDGETS: [&str; 4] =
-    ["memory.lanes=8MiB", "memory.receive=16MiB", "memory.tail_cache=16MiB", "memory.answers=16MiB"];
+const BUDGETS: [&str; 5] = [
+    "socket.request.max.bytes=8388608",
+    "memory.receive=16MiB",
+    "memory.lanes=8MiB",
+    "memory.tail_cache=16MiB",
+    "memory.answers=16MiB",
+];
 const BUDGET_BYTES: u64 = (8 + 16 + 16 + 16) << 20;
 /// On top: what the allocator keeps, buffers of sockets, one batch in flight for each producer.
 const SLACK_BYTES: u64 = 40 << 20;
@@ -91,7 +96,7 @@ fn stand_still(rig: &mut Rig) -> Result<()> {
 
 fn batch_bytes() -> u64 {
     // So that a producer's bytes are whole batches.
-    PUSH_BYTES / 32
+    PUSH_BYTES / 64
 }
 
 /// Sends everything as fast as the socket takes it, then takes all answers.
@@ -127,7 +132,8 @@ fn while_they_push(rig: &Rig, story: &Story, sent: &AtomicU64, peak: &mut u64) -
         }
         Ok((last.1.elapsed() > STUCK).then_some(()))
     })?;
-    ensure!(last.0 < PRODUCERS * PUSH_BYTES, "the broker took everything: nothing holds it back");
+    let all = PRODUCERS * PUSH_BYTES;
+    ensure!(last.0 < all, "the broker took all {all} bytes: nothing holds it back");
     let (code, message) = wire.create_topic("meanwhile", 3)?;
     ensure!(code == 0, "no topic while the journal stands still: {code} {message}");
     Ok(())
@@ -322,13 +328,12 @@ fn work_until_killed(rig: &Rig, story: &Story, round: i64) -> Result<()> {
     }
     let mut bulk = rig.connect().context("the broker was not killed")?;
     for at in 0..4 {
-        let value = vec![0_u8; 900_000];
+        let value = vec![at; 900_000];
         let name = format!("t{round}-0");
         let sent = bulk.send_batch(&name, 0, std::iter::once(value.as_slice()));
         if sent.and_then(|()| bulk.batch_answer()).is_err() {
             return Ok(());
         }
-        let _ = at;
     }
     Ok(())
 }
