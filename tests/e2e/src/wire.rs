@@ -12,7 +12,9 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use talos_protocol::batch::Batches;
 use talos_protocol::frame::{self, RequestHeader};
-use talos_protocol::messages::{create_topics, delete_topics, fetch, metadata, produce};
+use talos_protocol::messages::{
+    create_topics, delete_topics, fetch, find_coordinator, metadata, offset_commit, produce,
+};
 use talos_protocol::records::{BatchBuilder, Limits, NewRecord, decode_records};
 use talos_protocol::{Decoder, Records, Request, Str};
 
@@ -154,6 +156,38 @@ impl Wire {
     pub fn metadata(&mut self) -> Result<usize> {
         let request = metadata::MetadataRequest::default();
         Ok(self.call(&request, 9)?.brokers.len())
+    }
+
+    /// Commits an offset of a group without members; gives the error number.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn commit(&mut self, group: &str, topic: &str, offset: i64) -> Result<i16> {
+        let find = find_coordinator::FindCoordinatorRequest {
+            key: group.to_owned().into(),
+            ..Default::default()
+        };
+        let found = self.call(&find, 2)?.error_code;
+        if found != 0 {
+            return Ok(found);
+        }
+        let partition = offset_commit::OffsetCommitRequestPartition {
+            committed_offset: offset,
+            ..Default::default()
+        };
+        let topic = offset_commit::OffsetCommitRequestTopic {
+            name: topic.to_owned().into(),
+            partitions: vec![partition],
+            ..Default::default()
+        };
+        let request = offset_commit::OffsetCommitRequest {
+            group_id: group.to_owned().into(),
+            topics: vec![topic],
+            ..Default::default()
+        };
+        let answer = self.call(&request, 7)?;
+        let topic = answer.topics.first().context("no topic in the answer")?;
+        Ok(topic.partitions.first().context("no partition in the answer")?.error_code)
     }
 
     /// Sends one batch with `acks=all`, without waiting.

@@ -52,6 +52,19 @@ fn heals(story: &Story, wire: &mut Wire, writer: &str) -> Result<()> {
     })
 }
 
+/// `COORDINATOR_LOAD_IN_PROGRESS`, `COORDINATOR_NOT_AVAILABLE`, `NOT_COORDINATOR`, and `REQUEST_TIMED_OUT`.
+const RETRIABLE_COMMITS: [i16; 4] = [14, 15, 16, TIMED_OUT];
+
+/// Commits an offset; the answer must be one of `allowed`. The first makes the topic of the groups.
+fn commits(wire: &mut Wire, offset: i64, allowed: &[i16]) -> Result<()> {
+    wait_for("a commit", || {
+        let code = wire.commit("group", "kept", offset)?;
+        let coming = allowed == [0] && RETRIABLE_COMMITS.contains(&code);
+        ensure!(coming || allowed.contains(&code), "the commit of {offset} got error {code}");
+        Ok((!coming).then_some(()))
+    })
+}
+
 fn check_full(rig: &Rig, small: &Small) -> Result<()> {
     let left = small.available()?;
     ensure!(left < RESERVE_BYTES + (4 << 20), "{left} bytes are left: it is not full");
@@ -81,6 +94,7 @@ fn refuse_and_heal(rig: &mut Rig) -> Result<()> {
         let produced = story.produce(&mut wire, 1, "before", first..first + 10)?;
         ensure!(produced.code == 0, "{produced:?}");
     }
+    commits(&mut wire, 1, &[0])?;
     wire.create_topic("bulk", 1)?;
     let bulk = fill(&mut wire, "bulk")?;
     check_full(rig, rig.small()?)?;
@@ -93,6 +107,8 @@ fn refuse_and_heal(rig: &mut Rig) -> Result<()> {
     ensure!(story.read(&mut wire, "reader", 1)? == 200, "not all is read while it is full");
     let fetched = wire.fetch("bulk", 0, bulk - 1)?;
     ensure!((fetched.code, fetched.high) == (0, bulk), "{} of {bulk}", fetched.high);
+    // Commits are in the log too. Java's clients try these again.
+    commits(&mut wire, 2, &RETRIABLE_COMMITS)?;
     let created = wire.create_topic("new", 3)?;
     ensure!(created.0 == 0, "no topic while the reserve is there: {created:?}");
     check_full(rig, rig.small()?)?;
@@ -101,6 +117,7 @@ fn refuse_and_heal(rig: &mut Rig) -> Result<()> {
     // Room comes from a file that is not ours.
     fs::remove_file(ballast)?;
     heals(&story, &mut wire, "after")?;
+    commits(&mut wire, 3, &[0])?;
     ensure!(rig.pid()? == pid && rig.ended()?.is_none(), "the broker was restarted");
     story.judge(&mut wire)?;
     story.outage(|| rig.kill().and_then(|()| rig.launch()))?;
