@@ -21,7 +21,7 @@ use crate::format::{Frame, LanePosition};
 use crate::limits::{Backlog, Limits};
 
 pub(crate) use buffer::{BatchFrame, Filled};
-pub(crate) use flusher::{Flusher, FlusherParts};
+pub(crate) use flusher::{Flusher, FlusherParts, control_room};
 
 /// Why a lane takes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +65,8 @@ struct Shared {
 #[derive(Debug)]
 struct Filling {
     buffer: buffer::Buffer,
+    /// Control frames whose order among the others means nothing.
+    aside: buffer::Buffer,
     state: State,
     /// The next file was asked for.
     roll: bool,
@@ -82,8 +84,8 @@ impl Lane {
     /// A lane that holds at most `room_bytes` of accepted and not yet durable bytes, and takes no
     /// batch above `max_frame_bytes`.
     pub(crate) fn new(room_bytes: usize, max_frame_bytes: usize, limits: Limits) -> Self {
-        let (buffer, state) = (buffer::Buffer::default(), State::Open);
-        let filling = Mutex::new(Filling { buffer, state, roll: false });
+        let (buffer, aside) = (buffer::Buffer::default(), buffer::Buffer::default());
+        let filling = Mutex::new(Filling { buffer, aside, state: State::Open, roll: false });
         let (work, room) = (Notify::new(), ByteBudget::new(room_bytes));
         Self { shared: Arc::new(Shared { filling, work, room, max_frame_bytes, limits }) }
     }
@@ -131,17 +133,22 @@ impl Lane {
     }
 
     /// Accepts control frames; the receiver hears when they are durable. They are accepted while
-    /// stopping too, so that a stop can state what it knows.
+    /// stopping too, so that a stop can state what it knows. Frames that speak of batches accepted before
+    /// them stay behind these; others may pass them.
     pub(crate) fn push_control(&self, frames: &[Frame]) -> Result<oneshot::Receiver<()>, Refusal> {
         let mut filling = self.filling();
         if let State::Ended(why) = &filling.state {
             return Err(Refusal::Closed(why.clone()));
         }
         let (durable, receiver) = oneshot::channel();
+        let passes = frames.iter().all(|frame| {
+            matches!(frame, Frame::Published { .. } | Frame::Sorted { .. } | Frame::Catalog { .. })
+        });
+        let buffer = if passes { &mut filling.aside } else { &mut filling.buffer };
         for frame in frames {
-            filling.buffer.push_frame(frame);
+            buffer.push_frame(frame);
         }
-        filling.buffer.notify(durable);
+        buffer.notify(durable);
         drop(filling);
         self.shared.work.notify_one();
         Ok(receiver)
@@ -173,7 +180,13 @@ impl Lane {
         self.shared.work.notify_one();
     }
 
-    /// Takes everything that waits; `None` when nothing does.
+    /// Takes the control frames that may pass others.
+    fn take_aside(&self) -> Option<Filled> {
+        let mut filling = self.filling();
+        (!filling.aside.is_empty()).then(|| filling.aside.take())
+    }
+
+    /// Takes all else that waits; `None` when nothing does.
     fn take(&self) -> Option<Filled> {
         let mut filling = self.filling();
         (!filling.buffer.is_empty()).then(|| filling.buffer.take())
@@ -187,7 +200,8 @@ impl Lane {
     /// Whether a stop was asked for and nothing waits any more.
     fn is_drained(&self) -> bool {
         let filling = self.filling();
-        filling.state == State::Stopping && filling.buffer.is_empty()
+        let empty = filling.buffer.is_empty() && filling.aside.is_empty();
+        filling.state == State::Stopping && empty
     }
 
     /// Refuses batches until [`Lane::resume`]: the store can not take them.
@@ -196,6 +210,14 @@ impl Lane {
         if matches!(filling.state, State::Open | State::Stalled(_)) {
             filling.state = State::Stalled(why.into());
         }
+        drop(filling);
+        // Sorting may make room.
+        self.shared.limits.backlog.press();
+    }
+
+    /// Whether batches are refused because the store can not take them.
+    pub(crate) fn is_stalled(&self) -> bool {
+        matches!(self.filling().state, State::Stalled(_))
     }
 
     fn resume(&self) {
@@ -209,6 +231,8 @@ impl Lane {
     fn end(&self, why: &str) -> Option<Filled> {
         let mut filling = self.filling();
         filling.state = State::Ended(why.into());
+        // Who waits for control frames hears that the lane is gone.
+        drop(filling.aside.take());
         (!filling.buffer.is_empty()).then(|| filling.buffer.take())
     }
 }

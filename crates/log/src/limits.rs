@@ -169,7 +169,12 @@ impl Backlog {
             || self.extent_bytes() >= self.inner.extent_limit / 2
     }
 
-    /// Waits until [`Backlog::is_pressed`] became true. Cancel safe.
+    /// Wakes the sorter.
+    pub(crate) fn press(&self) {
+        self.inner.pressed.notify_one();
+    }
+
+    /// Waits until [`Backlog::is_pressed`] became true, or [`Backlog::press`] was called. Cancel safe.
     pub(crate) async fn pressed(&self) {
         self.inner.pressed.notified().await;
     }

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::epochs::Epochs;
 use crate::format::{BatchMeta, Frame, LanePosition};
-use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal};
+use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal, control_room};
 use crate::limits::Limits;
 use crate::metrics::LogMetrics;
 use crate::partition::tiers::Inherits;
@@ -32,7 +32,8 @@ use crate::tail_cache::TailCache;
 
 /// The lane that all partitions use.
 const LANE: LaneId = LaneId(0);
-/// A journal file's room that no batch may take: header, flush frame, index and close frames.
+/// A journal file's room that no batch may take: header, flush frame, index and close frames; besides that
+/// of control frames.
 const FILE_RESERVE_BYTES: u64 = 2 << 20;
 
 /// Limits of one broker's log.
@@ -158,7 +159,7 @@ impl BrokerLog {
     ) -> Result<Self, StorageError> {
         storage.make_dir(dir).await?;
         let file_bytes = storage.traits().file_bytes;
-        let reserve = FILE_RESERVE_BYTES.min(file_bytes / 8);
+        let reserve = FILE_RESERVE_BYTES.min(file_bytes / 16) + control_room(file_bytes);
         let max_batch = usize::try_from(file_bytes - reserve).unwrap_or(usize::MAX);
         // What waits for one flush must fit into one file.
         let limits = Limits::new(&options, file_bytes, &env, metrics.clone());

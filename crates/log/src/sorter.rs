@@ -191,20 +191,28 @@ impl Sorter {
 
     fn pause(&self) -> Duration {
         // Nobody can produce once there is no room.
-        if self.parts.lane.backlog().is_pressed() { PAUSE_PRESSED } else { PAUSE }
+        let pressed = self.parts.lane.backlog().is_pressed() || self.parts.lane.is_stalled();
+        if pressed { PAUSE_PRESSED } else { PAUSE }
     }
 
     fn is_due(&self) -> bool {
         let closed = *self.parts.current_file.borrow() - self.replaced_below;
         closed.saturating_mul(self.parts.storage.traits().file_bytes) >= self.parts.sort_bytes
             || self.parts.lane.backlog().is_pressed()
+            || (self.parts.lane.is_stalled() && closed > 0)
     }
 
     /// One pass over all partitions. One that can not be sorted holds up no other: its raw batches stay
     /// where they are, with the files from the first of them on, and the pass fails at its end.
     async fn pass(&mut self) -> Result<(), PassError> {
-        let upto = *self.parts.current_file.borrow_and_update();
-        let merge = self.plan(upto);
+        let mut upto = *self.parts.current_file.borrow_and_update();
+        let stalled = self.parts.lane.is_stalled();
+        if stalled {
+            // On a full disk one file at a time: what is still needed of it takes the least room, and
+            // then it goes.
+            upto = upto.min(self.replaced_below + 1);
+        }
+        let merge = if stalled { Merge::default() } else { self.plan(upto) };
         let mut sorted = SortedFiles::new(self);
         let collected = match self.collect(&mut sorted, &merge, upto).await {
             Ok(collected) => sorted.flush().await.map(|()| collected),

@@ -214,6 +214,46 @@ async fn a_file_made_ahead_and_never_used_counts_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn e_j8_a_full_disk_gets_room_when_what_fills_it_is_deleted() {
+    let options = MemoryOptions { file_bytes: 64 << 10, ..MemoryOptions::default() };
+    let (env, storage) = setup(9, options);
+    let mut world = World::with_partitions(2);
+    // So much is never due for sorting by itself.
+    let running = world.start(&env, Arc::new(storage.clone()), small()).await;
+    let [filling, other] = [0, 1].map(|n| Arc::clone(&running.partitions[&partition(n)]));
+    let value = "x".repeat(8 << 10);
+    for _ in 0..40 {
+        produce(&filling, &batch(&[&value], 0)).await;
+    }
+    storage.faults().set_full(true);
+    // What was accepted before the lane stalled waits for the next file, behind it nothing may.
+    let mut waiting = Vec::new();
+    while let Ok(appended) = filling.append(&batch(&[&value], 0), None) {
+        waiting.push(appended);
+        env.clock.sleep(Duration::from_millis(500)).await;
+        assert!(waiting.len() < 100);
+    }
+    let refused = other.append(&batch(&["no room"], 0), None);
+    assert!(matches!(refused, Err(AppendError::Stalled(_))));
+    let journals = || {
+        let is_journal = |it: &&FilePath| matches!(it, FilePath::Journal { .. });
+        storage.files().iter().filter(is_journal).count()
+    };
+    let before = journals();
+    filling.end("deleted");
+    running.log.forget(partition(0));
+    env.clock.sleep(Duration::from_secs(60)).await;
+    assert!(journals() < before, "{before} journals stay: {:?}", storage.files());
+    storage.faults().set_full(false);
+    env.clock.sleep(Duration::from_secs(5)).await;
+    assert_eq!(produce(&other, &batch(&["room"], 0)).await, 0);
+    let next = storage.crash_and_reopen(Crash::PowerLoss);
+    let running = world.start(&env, Arc::new(next), small()).await;
+    let read = read_all(&running.partitions[&partition(1)], 0, 1 << 20).await.unwrap();
+    assert_eq!(read, [(0, "room".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn e_h6_a_failed_sync_ends_the_lane_and_nothing_acknowledged_is_lost() {
     let (env, storage) = setup(6, MemoryOptions::default());
     let mut world = World::with_partitions(1);

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicPartitionId};
+use talos_common::{BrokerDir, Clock, Env, LaneId, LeaderEpoch, TopicPartitionId};
 use talos_storage::{AppendFuture, Error as StorageError, ErrorKind, Storage, Writer};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::buffer::{Chunk, Filled, Tied};
 use super::next_file::{self, NextFile};
@@ -71,7 +72,11 @@ pub(crate) struct Flusher {
     /// The highest file number that may be in use.
     used: u64,
     todo: VecDeque<Flush>,
+    /// Control frames that go before `todo`: they are what makes room.
+    aside: Option<Flush>,
     in_flight: VecDeque<InFlight>,
+    /// The store had no room for another file: when it is asked again, and the pause after that.
+    retry: Option<(Instant, Duration)>,
     next_sequence: u64,
     /// Everything before this is durable (exclusive).
     durable: LanePosition,
@@ -135,7 +140,9 @@ impl Flusher {
             asked_ahead: false,
             used: 0,
             todo: VecDeque::new(),
+            aside: None,
             in_flight: VecDeque::new(),
+            retry: None,
             next_sequence: 0,
             durable: LanePosition::default(),
             stated: LanePosition::default(),
@@ -161,7 +168,9 @@ impl Flusher {
                 return self.finish(end);
             }
             let may_take = self.in_flight.len() < self.depth;
-            let may_state = self.in_flight.is_empty() && self.is_unstated();
+            let idle = self.in_flight.is_empty() && self.todo.is_empty();
+            let may_state = idle && self.is_unstated();
+            let retry = self.retry.map(|(at, _)| at);
             self.prepare_next();
             let head = self.in_flight.front_mut();
             let flushed = head.map(|flush| &mut flush.outcome);
@@ -170,6 +179,7 @@ impl Flusher {
                 outcome = resolve(flushed) => Step::Flushed(outcome),
                 created = next_file::created(self.next.as_mut()) => Step::Created(created),
                 () = self.parts.lane.work(), if may_take => Step::Work,
+                () = until(&self.parts.env.clock, retry) => Step::Work,
                 () = self.parts.env.clock.sleep(IDLE_STATEMENT), if may_state => Step::Idle,
             };
             match step {
@@ -233,43 +243,74 @@ impl Flusher {
             if !self.in_flight.is_empty() {
                 return Ok(());
             }
-            if self.parts.lane.take_roll() && self.has_batches && self.writer.is_some() {
-                self.next_file(Patience::Once).await?;
+            let worth = self.has_batches && self.writer.is_some() && self.retry.is_none();
+            if self.parts.lane.take_roll() && worth {
+                self.next_file().await?;
             }
         }
         while self.in_flight.len() < self.depth {
-            if self.todo.is_empty() {
-                match self.parts.lane.take() {
-                    Some(filled) => self.todo.push_back(Flush { sequence: None, filled }),
-                    None if self.parts.lane.is_drained() && self.is_unstated() => {
-                        if !self.in_flight.is_empty() {
-                            return Ok(());
-                        }
-                        self.push_statement();
+            match self.next_flush() {
+                Next::Flush(flush) => {
+                    let started = self.write(flush);
+                    self.in_flight.extend(started);
+                }
+                Next::NoRoom if self.in_flight.is_empty() && self.is_time_for_a_file() => {
+                    if !self.next_file().await? {
+                        return Ok(());
                     }
-                    None => return Ok(()),
                 }
-            }
-            let Some(next) = self.todo.front() else { return Ok(()) };
-            if !self.has_room(next.filled.bytes) {
-                // The next file's header states where this one ended: let it end first.
-                if !self.in_flight.is_empty() {
-                    return Ok(());
-                }
-                self.next_file(Patience::ForEver).await?;
-            }
-            if let Some(flush) = self.todo.pop_front()
-                && let Some(started) = self.write(flush)
-            {
-                self.in_flight.push_back(started);
+                Next::NoRoom | Next::Nothing => return Ok(()),
             }
         }
         Ok(())
     }
 
+    /// What is to be written next. Control frames pass what waits for the next file, in the room that is
+    /// kept for them: without them nothing could be deleted, and on a full disk no file be made. What is
+    /// sent again is passed by nothing: it keeps its place in the order of flushes.
+    fn next_flush(&mut self) -> Next {
+        if self.aside.is_none() {
+            let filled = self.parts.lane.take_aside();
+            self.aside = filled.map(|filled| Flush { sequence: None, filled });
+        }
+        if self.todo.is_empty() {
+            match self.parts.lane.take() {
+                Some(filled) => self.todo.push_back(Flush { sequence: None, filled }),
+                None if self.parts.lane.is_drained()
+                    && self.aside.is_none()
+                    && self.in_flight.is_empty()
+                    && self.is_unstated() =>
+                {
+                    self.push_statement();
+                }
+                None => {}
+            }
+        }
+        let again = self.todo.front().is_some_and(|flush| flush.sequence.is_some());
+        if !again && let Some(aside) = self.aside.take() {
+            if self.has_room(&aside.filled) {
+                return Next::Flush(aside);
+            }
+            self.aside = Some(aside);
+        }
+        match self.todo.pop_front() {
+            Some(flush) if self.has_room(&flush.filled) => Next::Flush(flush),
+            Some(flush) => {
+                self.todo.push_front(flush);
+                Next::NoRoom
+            }
+            None if self.aside.is_some() => Next::NoRoom,
+            None => Next::Nothing,
+        }
+    }
+
+    fn is_time_for_a_file(&self) -> bool {
+        self.retry.is_none_or(|(at, _)| self.parts.env.clock.now() >= at)
+    }
+
     fn is_done(&self) -> bool {
         let nothing_left = self.todo.is_empty() && self.in_flight.is_empty();
-        nothing_left && self.parts.lane.is_drained() && !self.is_unstated()
+        nothing_left && self.aside.is_none() && self.parts.lane.is_drained() && !self.is_unstated()
     }
 
     fn is_unstated(&self) -> bool {
@@ -286,10 +327,12 @@ impl Flusher {
         self.todo.push_back(Flush { sequence: None, filled });
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
+    /// Whether a flush fits into the present file. One with batches leaves the room of control frames.
+    fn has_room(&self, filled: &Filled) -> bool {
         let Some(writer) = &self.writer else { return false };
+        let kept = if filled.batches.is_empty() { 0 } else { control_room(self.file_bytes) };
         let index = 64 + 32 * self.touched.len();
-        let need = (bytes + index + FLUSH_FRAME_BYTES) as u64 + CLOSE_BYTES;
+        let need = (filled.bytes + index + FLUSH_FRAME_BYTES) as u64 + CLOSE_BYTES + kept;
         writer.position() + need <= self.file_bytes
     }
 
@@ -473,39 +516,38 @@ impl Flusher {
         }
     }
 
-    /// Makes the next file the lane's, closing the present one if it still works. Waits as long as
-    /// the store takes none, with the lane stalled: producers hear a definite error meanwhile. With
-    /// [`Patience::Once`] the present file, which must work, stays when the store takes no other.
-    async fn next_file(&mut self, patience: Patience) -> Result<(), LaneEnd> {
+    /// Makes the next file the lane's, closing the present one if it still works; `false` when the store
+    /// takes none now: the lane is stalled then, producers hear a definite error, and it is tried again
+    /// after a pause. The present file stays as long as no later one may have a header, which would end
+    /// it where that says.
+    async fn next_file(&mut self) -> Result<bool, LaneEnd> {
         let old = Old { writer: self.writer.take(), mask: self.mask };
-        let mut pause = RETRY.0;
         let index = (self.index_since, self.touched.clone());
-        let (number, end) = loop {
-            let next = match self.next.take() {
-                Some(next) => next,
-                None => self.start_next(),
-            };
-            let number = next.number();
-            match self.try_file(next).await {
-                Ok(end) => break (number, end),
-                Err(error) => {
-                    self.writer = None;
-                    // Went with a header that nobody reads.
-                    (self.index_since, self.touched) = index.clone();
-                    self.roll_or_end(&error)?;
-                    if patience == Patience::Once {
-                        tracing::debug!(%error, "no new journal file: the present one stays");
-                        (self.writer, self.mask, self.header_due) = (old.writer, old.mask, false);
-                        return Ok(());
-                    }
-                    tracing::warn!(%error, "no new journal file: produce is refused");
-                    self.parts.lane.stall(&error.to_string());
-                    self.parts.metrics.stalled();
-                }
-            }
-            self.parts.env.clock.sleep(pause).await;
-            pause = (pause * 2).min(RETRY.1);
+        let next = match self.next.take() {
+            Some(next) => next,
+            None => self.start_next(),
         };
+        let number = next.number();
+        let begun = match next.finish().await {
+            Ok(writer) => self.begin_next(number, writer).await.map_err(|error| (error, false)),
+            Err(error) => Err((error, true)),
+        };
+        let end = match begun {
+            Ok(end) => end,
+            Err((error, no_header)) => {
+                // Went with a header that nobody reads.
+                (self.index_since, self.touched) = index;
+                (self.writer, self.mask, self.header_due) = (None, old.mask, false);
+                if no_header {
+                    self.forget_unused(&error);
+                    self.writer = old.writer;
+                }
+                self.roll_or_end(&error)?;
+                self.stall(&error);
+                return Ok(false);
+            }
+        };
+        self.retry = None;
         self.parts.lane.resume();
         self.close(old, number).await?;
         self.stated = self.stated.max(self.durable);
@@ -515,15 +557,26 @@ impl Flusher {
         self.parts.current_file.send_replace(number);
         self.durable = LanePosition { file: number, position: end };
         self.content_end = self.content_end.max(self.stated);
-        Ok(())
+        Ok(true)
     }
 
-    /// Finishes creating a file and writes its header. The lane's own file stays the old one until all
-    /// is done.
-    async fn try_file(&mut self, next: NextFile) -> Result<u64, StorageError> {
-        let number = next.number();
-        let created = next.finish().await;
-        self.writer = Some(created.inspect_err(|error| self.forget_unused(error))?);
+    /// Refuses producers until there is a file.
+    fn stall(&mut self, error: &StorageError) {
+        tracing::warn!(%error, "no new journal file: produce is refused");
+        self.parts.lane.stall(&error.to_string());
+        self.parts.metrics.stalled();
+        let pause = self.retry.map_or(RETRY.0, |(_, pause)| pause);
+        let at = self.parts.env.clock.now() + pause;
+        self.retry = Some((at, (pause * 2).min(RETRY.1)));
+    }
+
+    /// Writes the header of file `number`; the lane's own file stays the old one until all is done.
+    async fn begin_next(
+        &mut self,
+        number: u64,
+        writer: Box<dyn Writer>,
+    ) -> Result<u64, StorageError> {
+        self.writer = Some(writer);
         let next = JournalId { number, ..self.file };
         let old = std::mem::replace(&mut self.file, next);
         let end = self.begin_file().await;
@@ -569,11 +622,17 @@ impl Flusher {
     }
 }
 
-/// How long the next file is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    Once,
-    ForEver,
+/// What a flusher can do next.
+enum Next {
+    Flush(Flush),
+    /// What waits needs another file.
+    NoRoom,
+    Nothing,
+}
+
+/// Bytes at the end of a file that only control frames may take.
+pub(crate) fn control_room(file_bytes: u64) -> u64 {
+    file_bytes / 16
 }
 
 /// The file that is left, while the next one is made.
@@ -586,6 +645,14 @@ struct Old {
 async fn resolve(head: Option<&mut AppendFuture>) -> Result<u64, StorageError> {
     match head {
         Some(outcome) => outcome.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Until an instant; for ever when there is none.
+async fn until(clock: &Clock, at: Option<Instant>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

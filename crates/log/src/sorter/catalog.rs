@@ -11,7 +11,7 @@ use crate::format::{self, Frame, SORTED_END_BYTES, SORTED_FILE_BYTES, SortedEnd,
 
 /// Control frames in one flush have at most so many bytes; and a part of a file, where files are small.
 const FLUSH_BYTES: u64 = 256 << 10;
-const FLUSHES_PER_FILE: u64 = 8;
+const FLUSHES_PER_FILE: u64 = 32;
 /// Of a sorted frame, without its entries.
 const SORTED_FRAME_BYTES: usize = 24;
 

@@ -183,11 +183,19 @@ impl Names {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// `Full` when `bytes` more would reach into the reserve.
-    fn check_room(&self, operation: &'static str, subject: &dyn Display, bytes: u64) -> Result<()> {
+    /// `Full` when `bytes` more would reach into the reserve, or, where `makes_room`, into its second half:
+    /// what the background writes so that more can be deleted must not need room that is not there.
+    fn check_room(
+        &self,
+        operation: &'static str,
+        subject: &dyn Display,
+        bytes: u64,
+        makes_room: bool,
+    ) -> Result<()> {
         let available = self.disk.available(&self.layout.root);
         let available = available.map_err(|error| not_applied(operation, subject, &error))?;
-        if available >= self.options.reserve_bytes.saturating_add(bytes) {
+        let reserve = self.options.reserve_bytes / if makes_room { 2 } else { 1 };
+        if available >= reserve.saturating_add(bytes) {
             return Ok(());
         }
         let detail = format!(
@@ -287,7 +295,7 @@ impl Names {
 
     /// A new file of full length in `tmp/`, durable but for its name.
     fn make_journal(&self, operation: &'static str, subject: &dyn Display) -> Result<PathBuf> {
-        self.check_room(operation, subject, self.options.file_bytes)?;
+        self.check_room(operation, subject, self.options.file_bytes, false)?;
         let unfinished = self.layout.unfinished(self.number());
         let make = || {
             let file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
@@ -338,7 +346,8 @@ impl Names {
             return Err(Error::new(ErrorKind::Invalid, "publish", path, "a journal"));
         }
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.check_room("publish", path, bytes)?;
+        let makes_room = matches!(path, FilePath::Sorted { .. });
+        self.check_room("publish", path, bytes, makes_room)?;
         let unfinished = self.layout.unfinished(self.number());
         let named = self
             .write_whole(path, parts, &unfinished)
