@@ -126,6 +126,18 @@ enum PassError {
     Closed,
 }
 
+impl PassError {
+    /// Whether trying again can not help: something was damaged.
+    fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Read(ReadError::Corrupt { .. })
+                | Self::RunFile(RunFileError::Corrupt { .. })
+                | Self::Batch(_)
+        )
+    }
+}
+
 impl Sorter {
     pub(crate) fn new(parts: SorterParts) -> Self {
         Self {
@@ -244,7 +256,7 @@ impl Sorter {
             let source = log.sortable(is_closed);
             let first_file = source.first_file(dir);
             let outcome = self.sort_one(&log, source, merge, sorted).await;
-            log.set_stuck(outcome.is_err());
+            log.set_stuck(outcome.as_ref().is_err_and(PassError::is_damage));
             match outcome {
                 Ok(()) => collected.logs.push(log),
                 Err(error) => {

@@ -6,19 +6,48 @@ use std::time::Duration;
 use anyhow::Context as _;
 use std::sync::Arc;
 use talos_broker::{Broker, BrokerConfig, Ended};
-use talos_common::{BrokerId, Env};
+use talos_common::{BrokerId, Env, Tasks};
 use talos_log::LogOptions;
 use talos_meta::{Meta, SqliteMeta};
 use talos_protocol::batch::TimestampType;
 use talos_storage::Storage;
 use talos_storage::local::{LocalOptions, LocalStorage};
 use tokio::net::TcpListener;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::admin::AdminHandle;
 use crate::config::ServeConfig;
 
 /// Recycled journal files that are kept ready.
 const SPARE_FILES: usize = 4;
+
+/// The thread on which journals are sorted, so that doing so keeps no connection's thread busy.
+struct Background(Option<Runtime>);
+
+impl Background {
+    fn start() -> anyhow::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("background").enable_all().build();
+        Ok(Self(Some(runtime.context("cannot start the background's thread")?)))
+    }
+
+    fn handle(&self) -> Handle {
+        match &self.0 {
+            Some(runtime) => runtime.handle().clone(),
+            // Taken when it is dropped.
+            None => unreachable!("the background has ended"),
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Waiting for its thread is not allowed here; its tasks were joined or are to be cut off.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
 
 /// Runs the broker until `stop`, or until it ends by itself.
 ///
@@ -29,7 +58,8 @@ pub async fn run(
     admin: AdminHandle,
     stop: impl Future<Output = ()> + Clone + Send + 'static,
 ) -> anyhow::Result<()> {
-    let env = Env::system();
+    let background = Background::start()?;
+    let env = Env { tasks: Tasks::with_background(background.handle()), ..Env::system() };
     let listener = TcpListener::bind(&config.server.listen).await.with_context(|| {
         format!(
             "cannot listen on {}: if another broker runs there, stop it or take another address with \
