@@ -2,7 +2,8 @@
 //! writes and syncs; everything else is written whole and then named.
 //!
 //! Invariants: one process per data directory (a lock file); a name is made durable before its call
-//! answers; a seal outlives its directory (E-H4, E-O3); a failed sync ends all writing (E-H6).
+//! answers; a seal outlives its directory (E-H4, E-O3); a failed sync ends all writing (E-H6), and so
+//! does a data directory that is removed or moved away under the process.
 
 mod disk;
 pub mod faults;
@@ -10,14 +11,16 @@ mod flusher;
 mod handles;
 mod layout;
 mod names;
+mod place;
 mod read_only;
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use talos_common::{BrokerDir, Env};
+use talos_common::{BrokerDir, Clock, Env};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -33,6 +36,8 @@ pub use read_only::LocalReader;
 const CALLS: usize = 4;
 /// How many reads may wait for the disk at once.
 const READS: usize = 8;
+/// How often the data directory is looked for while nothing else does.
+const LOOK: Duration = Duration::from_secs(2);
 /// How often a read begins again because some file was deleted meanwhile.
 const READ_TRIES: usize = 64;
 
@@ -60,8 +65,17 @@ impl LocalOptions {
     }
 }
 
-/// The local disk as a store. Clones share everything. Dropping the last clone and writer waits for the
-/// appends that were called, and frees the data directory.
+/// Why a store writes nothing any more.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What ended it.
+    pub error: Error,
+    /// Whether its files were removed or moved away: only then what was acknowledged may be lost.
+    pub files_are_gone: bool,
+}
+
+/// The local disk as a store. Clones share everything. Dropping the last clone waits for the calls that
+/// run, the last writer too for its appends; then the data directory is free.
 ///
 /// Calls need a tokio runtime: what may wait for the disk runs on its blocking threads.
 #[derive(Clone, Debug)]
@@ -69,6 +83,36 @@ pub struct LocalStorage {
     names: Arc<Names>,
     calls: Arc<Semaphore>,
     reads: Arc<Semaphore>,
+    running: Arc<Running>,
+}
+
+/// The calls that run on blocking threads, which a dropped future does not end.
+#[derive(Debug, Default)]
+struct Running(Arc<(Mutex<usize>, Condvar)>);
+
+/// One call.
+struct RunningCall(Arc<(Mutex<usize>, Condvar)>);
+
+impl Running {
+    fn begin(&self) -> RunningCall {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        RunningCall(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (count, ended) = &*self.0;
+        let count = count.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(ended.wait_while(count, |count| *count > 0).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.1.notify_all();
+    }
 }
 
 impl LocalStorage {
@@ -77,7 +121,25 @@ impl LocalStorage {
     pub fn open(options: LocalOptions, env: &Env) -> Result<Self> {
         let names = Arc::new(Names::open(options, env)?);
         let (calls, reads) = (Arc::new(Semaphore::new(CALLS)), Arc::new(Semaphore::new(READS)));
-        Ok(Self { names, calls, reads })
+        Ok(Self { names, calls, reads, running: Arc::default() })
+    }
+
+    /// Why nothing is written any more; `None` as long as all is well.
+    pub fn failure(&self) -> Option<Failure> {
+        self.names.failure().map(|(error, files_are_gone)| Failure { error, files_are_gone })
+    }
+
+    /// Waits until nothing is written any more, and says why. Whoever opened the store has to end the
+    /// process then. While this waits it looks for the data directory every two seconds. Cancel safe.
+    pub async fn failed(&self, clock: &Clock) -> Failure {
+        loop {
+            if let Some(failure) = self.failure() {
+                return failure;
+            }
+            clock.sleep(LOOK).await;
+            // What it finds is kept, and seen above.
+            let _ = self.waiting(&self.calls, Names::check_place).await;
+        }
     }
 
     /// Runs `work` on a thread that may wait. Goes on when the future is dropped.
@@ -88,10 +150,10 @@ impl LocalStorage {
     ) -> Result<T> {
         // The semaphores are never closed.
         let permit = Arc::clone(limit).acquire_owned().await;
-        let names = Arc::clone(&self.names);
+        let (names, call) = (Arc::clone(&self.names), self.running.begin());
         let run = move || {
             let result = work(&names);
-            drop(permit);
+            drop((permit, names, call));
             result
         };
         let ended = |error| Error::new(ErrorKind::Fatal, "call", "local storage", error);
