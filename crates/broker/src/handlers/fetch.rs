@@ -267,7 +267,9 @@ impl Slot {
         // which those that read files can not use up.
         let tail = log.is_at_tail(self.offset).then_some(&shared.answers_tail);
         let try_take = |bytes: usize| {
-            let own = tail.and_then(|tail| tail.try_take(bytes));
+            // What is larger than all of it would be taken for less than it is.
+            let fits = tail.filter(|tail| bytes <= tail.limit_bytes());
+            let own = fits.and_then(|tail| tail.try_take(bytes));
             own.or_else(|| shared.answers.try_take(bytes))
         };
         let clock = &shared.env.clock;
