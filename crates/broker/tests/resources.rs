@@ -1,4 +1,5 @@
 //! What one peer may hold of memory, room and time, and for how long (P6, P7).
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -264,16 +264,18 @@ impl Shard {
             Some(Code::InvalidRequest)
         } else if self.is_full() && !self.groups.contains_key(&request.group_id) {
             Some(Code::PolicyViolation)
-        } else if self.is_full() && request.member_id.is_empty() {
-            Some(Code::GroupMaxSizeReached)
-        } else if self.is_growth_refused(
-            protocols_bytes(&request.protocols),
-            self.group(&request.group_id).map_or(0, |group| group.member_bytes(&request.member_id)),
-        ) {
+        } else if (self.is_full() && request.member_id.is_empty()) || self.refuses_growth(request) {
             Some(Code::GroupMaxSizeReached)
         } else {
             None
         }
+    }
+
+    /// Whether a member joins with more than there is room for.
+    fn refuses_growth(&self, request: &JoinRequest) -> bool {
+        let group = self.group(&request.group_id);
+        let present = group.map_or(0, |group| group.member_bytes(&request.member_id));
+        self.is_growth_refused(protocols_bytes(&request.protocols), present)
     }
 
     /// Whether what is there may not grow from `present` bytes to `next`.
