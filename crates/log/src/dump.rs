@@ -133,6 +133,8 @@ pub enum JournalEnd {
     Torn(String),
     /// It was not read further because of damage.
     Stopped,
+    /// It has no header: it was made ahead and never written to, unless damage is listed.
+    Unused,
 }
 
 /// An unreadable place that is no damage.

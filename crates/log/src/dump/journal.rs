@@ -193,15 +193,19 @@ impl FileReport {
             && journal.ending == JournalEnd::Stopped
             && hole.reaches_end
         {
-            journal.ending = JournalEnd::Torn(what.clone());
+            journal.ending = match (position, verdict) {
+                (0, Verdict::Torn) => JournalEnd::Unused,
+                _ => JournalEnd::Torn(what.clone()),
+            };
         }
         match verdict {
             Verdict::Damage => self.add(Damage { file, position, end, what, loss: Loss::Records }),
             Verdict::Small => self.add(Damage { file, position, end, what, loss: Loss::Nothing }),
             Verdict::Torn | Verdict::Replaced => {
                 let Some(Content::Journal(journal)) = &mut self.content else { return };
-                if journal.ending == JournalEnd::Note && position == journal.end {
-                    // Behind the last flush there is nothing.
+                let ends = matches!(journal.ending, JournalEnd::Note | JournalEnd::Unused);
+                if ends && position == journal.end {
+                    // Behind the last flush, and in a file that was not begun, there is nothing.
                 } else if journal.unreadable.len() < MAX_LISTED {
                     journal.unreadable.push(Unreadable { position, end, what });
                 } else {

@@ -279,6 +279,7 @@ fn file_row(file: &FileReport) -> Vec<String> {
                 JournalEnd::Note => format!("note at {}", journal.end),
                 JournalEnd::Torn(_) => format!("torn at {}", journal.end),
                 JournalEnd::Stopped => format!("not read from {}", journal.end),
+                JournalEnd::Unused => "not begun".to_owned(),
             },
         ]),
         Some(Content::Runs(runs)) => {
@@ -417,6 +418,7 @@ fn journal_json(journal: &JournalReport) -> Value {
         JournalEnd::Note => json!({ "kind": "note" }),
         JournalEnd::Torn(what) => json!({ "kind": "torn", "what": what }),
         JournalEnd::Stopped => json!({ "kind": "stopped" }),
+        JournalEnd::Unused => json!({ "kind": "unused" }),
     };
     let unreadable = journal
         .unreadable
