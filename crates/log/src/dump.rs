@@ -33,6 +33,8 @@ pub enum Loss {
     Records,
     /// It is too small to have held a record: recovery passes over it.
     Nothing,
+    /// A second copy of it is whole.
+    Copied,
     /// No catalog names the file: no record depends on it.
     Unneeded,
 }

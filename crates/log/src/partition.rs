@@ -19,7 +19,7 @@ pub(crate) mod tiers;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use talos_common::{BrokerDir, ByteLease, Clock, LeaderEpoch, TopicPartitionId};
+use talos_common::{ByteLease, Clock, LeaderEpoch, TopicPartitionId};
 use talos_storage::{FilePath, Storage};
 
 use crate::epochs::Epochs;
@@ -51,8 +51,8 @@ pub struct PartitionLog {
     root_handle: Arc<dyn RootHandle>,
     /// Segments that the root does not reach any more; their files go later.
     dead_segments: Mutex<Vec<FilePath>>,
-    /// Former leaderships in whose directories this log may still have records.
-    inherits: Mutex<Vec<(BrokerDir, LeaderEpoch)>>,
+    /// Former leaderships in whose directories this log may still have something.
+    inherits: Mutex<tiers::Inherits>,
 }
 
 #[derive(Debug)]
@@ -159,7 +159,7 @@ pub(crate) struct OpenedLog {
     pub(crate) end_offset: i64,
     pub(crate) epochs: Epochs,
     pub(crate) producers: Producers,
-    pub(crate) inherits: Vec<(BrokerDir, LeaderEpoch)>,
+    pub(crate) inherits: tiers::Inherits,
 }
 
 impl PartitionLog {

@@ -2,7 +2,7 @@
 //! changes of the root, and the exchange of places in memory after the durable steps were taken.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use talos_common::{BrokerDir, LeaderEpoch};
 use talos_storage::FilePath;
@@ -25,6 +25,25 @@ pub(super) struct KnownRoot {
     pub(super) in_doubt: bool,
 }
 
+/// What a log still needs of former leaderships.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inherits {
+    /// Those in whose directories it may have something.
+    pub(crate) pairs: Vec<(BrokerDir, LeaderEpoch)>,
+    /// Where its producer state lies, until this leadership has put it elsewhere.
+    pub(crate) state: Option<StateRun>,
+}
+
+/// The run of a sorted journal that says what is known of a log's producers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateRun {
+    pub(crate) file: FilePath,
+    /// The set of sorted journals that the file belongs to.
+    pub(crate) set: u64,
+    /// Offset of the newest record of which it speaks.
+    pub(crate) newest_offset: Option<i64>,
+}
+
 /// What of a partition may be written into a sorted journal or a segment.
 #[derive(Debug)]
 pub(crate) struct Sortable {
@@ -44,6 +63,32 @@ impl Sortable {
     pub(crate) fn bytes(&self) -> u64 {
         let raw: u64 = self.extents.iter().map(|extent| u64::from(extent.length)).sum();
         raw + self.runs.iter().map(|run| run.bytes).sum::<u64>()
+    }
+
+    /// Cuts it into what is to be written: the raw batches, and the runs that are `taken`, each piece
+    /// with what follows it without a gap. The last piece, which may be empty, reaches to the end and has
+    /// the producer state; that of older ones is needed nowhere.
+    pub(crate) fn pieces(self, taken: impl Fn(&Run) -> bool) -> (Vec<Self>, Self) {
+        let Self { runs, extents, manifest, producers, epochs } = self;
+        let mut pieces: Vec<Self> = Vec::new();
+        let mut piece: Vec<Arc<Run>> = Vec::new();
+        for run in runs {
+            if taken(&run) {
+                piece.push(run);
+                continue;
+            }
+            if let Some(last) = piece.last() {
+                let epochs = epochs.below(last.end_offset);
+                pieces.push(Self {
+                    runs: std::mem::take(&mut piece),
+                    extents: Vec::new(),
+                    manifest: Vec::new(),
+                    producers: Producers::new(),
+                    epochs,
+                });
+            }
+        }
+        (pieces, Self { runs: piece, extents, manifest, producers, epochs })
     }
 
     /// The oldest journal of `dir` in which raw batches lie.
@@ -200,13 +245,42 @@ impl PartitionLog {
         }
     }
 
-    /// The files of all runs that are read from.
-    pub(crate) fn run_files(&self) -> Vec<FilePath> {
-        self.state().runs.iter().map(|run| run.file.clone()).collect()
+    /// Bytes of the raw batches that [`PartitionLog::sortable`] would give.
+    pub(crate) fn sortable_bytes(&self, is_closed: impl Fn(&Place) -> bool) -> u64 {
+        let state = self.state();
+        let closed = state.extents.iter().take_while(|extent| is_closed(&extent.place));
+        let closed = closed.filter(|_| state.ended.is_none());
+        closed.map(|extent| u64::from(extent.length)).sum()
+    }
+
+    /// The runs of sorted journals that stay when those in `replaced` (offset ranges, ends exclusive)
+    /// give way to others.
+    pub(crate) fn sorted_runs_beside(&self, replaced: &[(i64, i64)]) -> Vec<Arc<Run>> {
+        let stays = |run: &&Arc<Run>| {
+            let beside = |(from, to): &(i64, i64)| {
+                from == to || run.end_offset <= *from || run.base_offset >= *to
+            };
+            run.segment.is_none() && replaced.iter().all(beside)
+        };
+        self.state().runs.iter().filter(stays).cloned().collect()
+    }
+
+    fn inherits(&self) -> MutexGuard<'_, Inherits> {
+        self.inherits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inherited run that says what is known of producers, while no other does.
+    pub(crate) fn inherited_state(&self) -> Option<StateRun> {
+        self.inherits().state.clone()
+    }
+
+    /// The producer state lies in the own directory now, or in a segment.
+    pub(crate) fn drop_inherited_state(&self) {
+        self.inherits().state = None;
     }
 
     /// Takes the inherited pairs in whose directories nothing of this log is read any more. Called
-    /// when a pass has put everything raw, and the producer state, into `own`.
+    /// when a pass has put everything raw into `own`.
     pub(crate) fn take_unneeded(&self, own: BrokerDir) -> Vec<(BrokerDir, LeaderEpoch)> {
         let mut used: BTreeSet<BrokerDir> = BTreeSet::from([own]);
         let state = self.state();
@@ -215,10 +289,14 @@ impl PartitionLog {
             let Place::Journal { id, .. } = extent.place;
             id.dir
         }));
+        let has_producers = !state.producers.is_empty();
         drop(state);
-        let mut inherits = self.inherits.lock().unwrap_or_else(PoisonError::into_inner);
-        let (kept, unneeded) = inherits.iter().partition(|(dir, _)| used.contains(dir));
-        *inherits = kept;
+        let mut inherits = self.inherits();
+        let state = inherits.state.as_ref().filter(|_| has_producers);
+        used.extend(state.and_then(|state| state.file.dir()));
+        let pairs = std::mem::take(&mut inherits.pairs);
+        let (kept, unneeded) = pairs.into_iter().partition(|(dir, _)| used.contains(dir));
+        inherits.pairs = kept;
         unneeded
     }
 
