@@ -308,6 +308,8 @@ impl Shard {
         let present = self.group(&request.group_id).map_or(0, Group::assignment_bytes);
         let code = match self.groups.contains_key(&request.group_id) {
             _ if request.group_id.is_empty() => Code::InvalidGroupId,
+            // While the log stands still, the same assignment may be sent again and again.
+            _ if sent > 0 && self.account.memory().is_queue_full() => Code::CoordinatorNotAvailable,
             _ if self.is_growth_refused(sent, present) => Code::CoordinatorNotAvailable,
             true => {
                 return self.with_group(&request.group_id, |group, config, fx| {
@@ -388,6 +390,7 @@ impl Shard {
             && let Some(write) = self.queue.pop_front()
         {
             self.queued_bytes = self.queued_bytes.saturating_sub(write.bytes());
+            self.account.set_queued(self.queued_bytes);
             if batch.push(&write.records) {
                 batch.writes.push(write);
             } else {
@@ -457,6 +460,7 @@ impl Shard {
         }
         let write = Write { group, records, after };
         self.queued_bytes += write.bytes();
+        self.account.set_queued(self.queued_bytes);
         self.queue.push_back(write);
     }
 
