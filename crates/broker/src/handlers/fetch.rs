@@ -235,6 +235,14 @@ impl Fetch {
     }
 }
 
+/// Memory for an answer, if there is some. Fetches at the tail have some to themselves, which those that
+/// read files can not use up.
+fn try_take(shared: &Shared, log: &PartitionLog, offset: i64, bytes: usize) -> Option<ByteLease> {
+    let tail = log.is_at_tail(offset).then_some(&shared.answers_tail);
+    let own = tail.and_then(|tail| tail.try_take(bytes));
+    own.or_else(|| shared.answers.try_take(bytes))
+}
+
 impl Slot {
     fn new(topic: usize, asked: &FetchPartition, log: Result<Arc<PartitionLog>, Failure>) -> Self {
         Self {
@@ -279,11 +287,13 @@ impl Slot {
         let limit = self.max_bytes.min(room);
         // Memory for a file's bytes is taken before it is read. Only an empty-handed fetch waits for
         // it, so nobody holds memory while waiting for more.
-        let clock = &shared.env.clock;
-        let left = room_until.saturating_duration_since(clock.now());
-        let reserved = match whole {
-            true => clock.timeout(left, shared.answers.take(limit)).await,
-            false => shared.answers.try_take(limit),
+        let reserved = match try_take(shared, log, self.offset, limit) {
+            None if whole => {
+                let clock = &shared.env.clock;
+                let left = room_until.saturating_duration_since(clock.now());
+                clock.timeout(left, shared.answers.take(limit)).await
+            }
+            reserved => reserved,
         };
         if reserved.is_none() && log.ended().is_none() {
             self.found = Found { offsets: Some(offsets), ..Found::default() };
@@ -297,7 +307,7 @@ impl Slot {
             Ok(read) => {
                 let lease = match read.bytes {
                     0 => None,
-                    bytes => shared.answers.try_take(bytes).or(reserved),
+                    bytes => try_take(shared, log, self.offset, bytes).or(reserved),
                 };
                 let records = Records::from(read.records);
                 let offsets = Some(read.offsets);
