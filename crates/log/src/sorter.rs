@@ -45,6 +45,9 @@ use segments::Garbage;
 /// Between looks at what may go, and after a pass that failed.
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// The same while raw batches take much room, and between rolls of the journal for their sake.
+const PAUSE_PRESSED: Duration = Duration::from_secs(2);
+
 /// What a sorter is made of.
 #[derive(Debug)]
 pub(crate) struct SorterParts {
@@ -143,13 +146,17 @@ impl Sorter {
     pub(crate) async fn run(mut self) {
         let tasks = self.parts.env.tasks.clone();
         let registry = self.parts.registry.clone();
+        let backlog = self.parts.lane.backlog().clone();
+        let mut rolled: Option<Instant> = None;
         loop {
+            let pause = self.pause();
             tokio::select! {
                 biased;
                 () = tasks.stopping() => return,
                 changed = self.parts.current_file.changed() => if changed.is_err() { return },
                 () = registry.asked_to_sort() => {}
-                () = self.parts.env.clock.sleep(PAUSE) => {}
+                () = backlog.pressed() => {}
+                () = self.parts.env.clock.sleep(pause) => {}
             }
             let asked = registry.take_asks();
             if !asked.is_empty() || self.is_due() {
@@ -157,7 +164,11 @@ impl Sorter {
                 if let Err(error) = &outcome {
                     tracing::warn!(%error, "sorting the journals failed; it is tried again");
                     if asked.is_empty() {
-                        self.parts.env.clock.sleep(PAUSE).await;
+                        tokio::select! {
+                            biased;
+                            () = backlog.pressed() => {}
+                            () = self.parts.env.clock.sleep(self.pause()) => {}
+                        }
                     }
                 }
                 let outcome = outcome.map_err(|error| error.to_string());
@@ -166,14 +177,27 @@ impl Sorter {
                     let _ = asked.send(outcome.clone());
                 }
             }
+            // What presses may lie in the open file.
+            let now = self.parts.env.clock.now();
+            let is_time = rolled.is_none_or(|at| now.duration_since(at) >= PAUSE_PRESSED);
+            if backlog.is_pressed() && (is_time || !backlog.is_open()) {
+                rolled = Some(now);
+                self.parts.lane.ask_to_roll();
+            }
             self.delete_dead_segments().await;
             self.collect_garbage().await;
         }
     }
 
+    fn pause(&self) -> Duration {
+        // Nobody can produce once there is no room.
+        if self.parts.lane.backlog().is_pressed() { PAUSE_PRESSED } else { PAUSE }
+    }
+
     fn is_due(&self) -> bool {
         let closed = *self.parts.current_file.borrow() - self.replaced_below;
         closed.saturating_mul(self.parts.storage.traits().file_bytes) >= self.parts.sort_bytes
+            || self.parts.lane.backlog().is_pressed()
     }
 
     /// One pass over all partitions. One that can not be sorted holds up no other: its raw batches stay
@@ -274,7 +298,9 @@ impl Sorter {
         for log in self.parts.registry.logs() {
             let source = log.sortable(self.is_closed(upto));
             let first_file = source.first_file(self.parts.dir);
-            let error = match self.sort_one(&log, source, merge, sorted).await {
+            let outcome = self.sort_one(&log, source, merge, sorted).await;
+            log.set_stuck(outcome.is_err());
+            let error = match outcome {
                 Ok(not_merged) => {
                     collected.logs.push(Arc::clone(&log));
                     not_merged

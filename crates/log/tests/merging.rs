@@ -20,6 +20,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 1 << 30,
     lane_bytes: 64 << 10,
     tail_cache_bytes: 0,
+    ..LogOptions::DEFAULT
 };
 
 /// The partition that only makes the journal go on to its next file; nothing of it is kept.
@@ -385,7 +386,7 @@ async fn e_j9_partitions_that_trickle_make_few_files_and_no_change_of_a_root() {
         let mut waiting = Vec::new();
         for (id, log) in &running.partitions {
             let batch = batch(&[&format!("{}/{round}/{}", id.partition, "x".repeat(200))], 0);
-            let lease = log.admit(batch.bytes.len()).await;
+            let lease = log.admit(batch.bytes.len()).await.unwrap();
             waiting.push(log.append(&batch, Some(lease)).unwrap().durable);
         }
         for durable in waiting {

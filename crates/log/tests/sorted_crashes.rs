@@ -20,6 +20,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 6 << 10,
     lane_bytes: 32 << 10,
     tail_cache_bytes: 0,
+    ..LogOptions::DEFAULT
 };
 /// Partition 0 gets segments, 1 and 2 sorted journals; 3 keeps nothing but its producers.
 const PARTITIONS: u8 = 4;

@@ -2,6 +2,7 @@
 //! changes of the root, and the exchange of places in memory after the durable steps were taken.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use talos_common::{BrokerDir, LeaderEpoch};
@@ -94,7 +95,7 @@ impl Sortable {
     /// The oldest journal of `dir` in which raw batches lie.
     pub(crate) fn first_file(&self, dir: BrokerDir) -> Option<u64> {
         let files = self.extents.iter().filter_map(|extent| {
-            let Place::Journal { id, .. } = extent.place;
+            let Place::Journal { id, .. } = *extent.place;
             (id.dir == dir).then_some(id.number)
         });
         files.min()
@@ -104,7 +105,7 @@ impl Sortable {
     pub(crate) fn range(&self) -> Option<(i64, i64)> {
         let first = self.runs.first().map(|run| run.base_offset);
         let first = first.or(self.extents.first().map(|extent| extent.base_offset))?;
-        let last = self.extents.last().map(|extent| extent.last_offset + 1);
+        let last = self.extents.last().map(|extent| extent.last_offset() + 1);
         Some((first, last.or(self.runs.last().map(|run| run.end_offset))?))
     }
 }
@@ -169,6 +170,7 @@ impl PartitionLog {
     /// Forgets what lies wholly below the log start. The head stays: the root names it.
     fn drop_below(&self, offset: i64, head: Option<Head>) {
         let mut state = self.state();
+        let load = state.extents.load();
         state.log_start = offset;
         state.moves += 1;
         let mut dead = Vec::new();
@@ -182,13 +184,13 @@ impl PartitionLog {
                 }
             }
         }
-        while state.extents.front().is_some_and(|extent| !extent.reaches(offset)) {
-            if let Some(extent) = state.extents.pop_front() {
-                state.size_bytes -= u64::from(extent.length);
-            }
-        }
+        let raw = state.extents.batch_bytes();
+        state.extents.drop_while(|extent| !extent.reaches(offset));
+        state.size_bytes -= raw - state.extents.batch_bytes();
         state.epochs.trim(offset);
+        let left = state.extents.load();
         drop(state);
+        self.lane.backlog().change(load, left);
         self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner).append(&mut dead);
     }
 
@@ -220,7 +222,7 @@ impl PartitionLog {
         let mut offset = state.log_start;
         let runs = state.runs.iter().map(|run| (run.max_timestamp, run.bytes, run.end_offset));
         let extents = state.extents.iter();
-        let extents = extents.map(|e| (e.max_timestamp, u64::from(e.length), e.last_offset + 1));
+        let extents = extents.map(|e| (e.max_timestamp, u64::from(e.length), e.last_offset() + 1));
         for (max_timestamp, bytes, end_offset) in runs.chain(extents) {
             let too_old = before_ms.is_some_and(|before| max_timestamp < before);
             let too_much = limit_bytes.is_some_and(|limit| kept_bytes - bytes >= limit);
@@ -249,7 +251,7 @@ impl PartitionLog {
         let runs = state.runs.iter().filter(|run| run.segment.is_none()).cloned().collect();
         let closed = state.extents.iter().take_while(|extent| is_closed(&extent.place));
         let extents: Vec<Extent> = closed.cloned().collect();
-        let end = extents.last().map(|extent| extent.last_offset + 1);
+        let end = extents.last().map(|extent| extent.last_offset() + 1);
         let end = end.or(state.runs.back().map(|run| run.end_offset)).unwrap_or(state.log_start);
         Sortable {
             runs,
@@ -294,6 +296,12 @@ impl PartitionLog {
         self.inherits().state = None;
     }
 
+    /// Says whether the last sorting pass could not sort this partition: its raw batches stay, so it
+    /// must not take all room for such.
+    pub(crate) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
     /// Takes the inherited pairs in whose directories nothing of this log is read any more. Called
     /// when a pass has put everything raw into `own`.
     pub(crate) fn take_unneeded(&self, own: BrokerDir) -> Vec<(BrokerDir, LeaderEpoch)> {
@@ -301,7 +309,7 @@ impl PartitionLog {
         let state = self.state();
         used.extend(state.runs.iter().filter_map(|run| run.file.dir()));
         used.extend(state.extents.iter().map(|extent| {
-            let Place::Journal { id, .. } = extent.place;
+            let Place::Journal { id, .. } = *extent.place;
             id.dir
         }));
         let has_producers = !state.producers.is_empty();
@@ -319,20 +327,21 @@ impl PartitionLog {
     /// (exclusive), in their stead.
     pub(crate) fn replace(&self, base_offset: i64, end_offset: i64, runs: Vec<Arc<Run>>) {
         let mut state = self.state();
+        let load = state.extents.load();
         let State { runs: old, extents, log_start, .. } = &mut *state;
         old.retain(|run| run.end_offset <= base_offset || run.base_offset >= end_offset);
-        while extents.front().is_some_and(|extent| extent.last_offset < end_offset) {
-            extents.pop_front();
-        }
+        extents.drop_while(|extent| extent.last_offset() < end_offset);
         let at = old.partition_point(|run| run.end_offset <= base_offset);
-        let live = runs.into_iter().filter(|run| run.end_offset > *log_start);
+        let live = runs.into_iter().filter(|run| run.end_offset > *log_start).map(Run::lean);
         let tail = old.split_off(at);
         old.extend(live);
         old.extend(tail);
-        let raw: u64 = extents.iter().map(|extent| u64::from(extent.length)).sum();
-        let size_bytes = raw + old.iter().map(|run| run.bytes).sum::<u64>();
+        let size_bytes = extents.batch_bytes() + old.iter().map(|run| run.bytes).sum::<u64>();
         state.size_bytes = size_bytes;
         state.moves += 1;
+        let left = state.extents.load();
+        drop(state);
+        self.lane.backlog().change(load, left);
     }
 
     /// The frame that states the root as it is, to be made durable before anything goes that an older
