@@ -151,7 +151,13 @@ impl Sorter {
                 if let Err(error) = &outcome {
                     tracing::warn!(%error, "sorting the journals failed; it is tried again");
                     if asked.is_empty() {
-                        self.parts.env.clock.sleep(PAUSE).await;
+                        tokio::select! {
+                            biased;
+                            () = tasks.stopping() => return,
+                            // Something went: it may succeed now.
+                            () = registry.asked_to_sort() => registry.nudge(),
+                            () = self.parts.env.clock.sleep(PAUSE) => {}
+                        }
                     }
                 }
                 let outcome = outcome.map_err(|error| error.to_string());

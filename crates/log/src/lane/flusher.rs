@@ -30,6 +30,9 @@ const INDEX_INTERVAL_BYTES: u64 = 4 << 20;
 const IDLE_STATEMENT: Duration = Duration::from_secs(1);
 /// First and longest pause between attempts to get a new file.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Batches leave this part of a file to housekeeping, and at most so many bytes: less than the room
+/// that no batch may take anyway, so that every batch fits into an empty file.
+const HOUSEKEEPING: (u64, u64) = (64, 1 << 20);
 /// Kept free at the end of a file for its close frame.
 const CLOSE_BYTES: u64 = 256;
 
@@ -224,7 +227,8 @@ impl Flusher {
     async fn fill_pipeline(&mut self) -> Result<(), LaneEnd> {
         while self.in_flight.len() < self.depth {
             if self.todo.is_empty() {
-                match self.parts.lane.take() {
+                let lane = &self.parts.lane;
+                match lane.take_housekeeping().or_else(|| lane.take()) {
                     Some(filled) => self.todo.push_back(Flush { sequence: None, filled }),
                     None if self.parts.lane.is_drained() && self.is_unstated() => {
                         if !self.in_flight.is_empty() {
@@ -236,7 +240,7 @@ impl Flusher {
                 }
             }
             let Some(next) = self.todo.front() else { return Ok(()) };
-            if !self.has_room(next.filled.bytes) {
+            if !self.has_room(&next.filled) {
                 // The next file's header states where this one ended: let it end first.
                 if !self.in_flight.is_empty() {
                     return Ok(());
@@ -271,11 +275,16 @@ impl Flusher {
         self.todo.push_back(Flush { sequence: None, filled });
     }
 
-    fn has_room(&self, bytes: usize) -> bool {
+    /// Whether the file takes the flush. Batches leave room for housekeeping behind them, so that files
+    /// can be let go also when there is no next one.
+    fn has_room(&self, filled: &Filled) -> bool {
         let Some(writer) = &self.writer else { return false };
         let index = 64 + 32 * self.touched.len();
-        let need = (bytes + index + FLUSH_FRAME_BYTES) as u64 + CLOSE_BYTES;
-        writer.position() + need <= self.file_bytes
+        let need = (filled.bytes + index + FLUSH_FRAME_BYTES) as u64 + CLOSE_BYTES;
+        let last = filled.batches.is_empty();
+        let (part, most) = HOUSEKEEPING;
+        let kept = if last { 0 } else { most.min(self.file_bytes / part) };
+        writer.position() + need + kept <= self.file_bytes
     }
 
     /// Hands one flush to the file. `None` when there is no file (never after `has_room`).
@@ -445,7 +454,7 @@ impl Flusher {
     /// Makes the next file the lane's, closing the present one if it still works. Waits as long as
     /// the store takes none, with the lane stalled: producers hear a definite error meanwhile.
     async fn next_file(&mut self) -> Result<(), LaneEnd> {
-        let old = Old { writer: self.writer.take(), mask: self.mask };
+        let mut old = Old { writer: self.writer.take(), mask: self.mask };
         let mut pause = RETRY.0;
         let (number, end) = loop {
             let next = match self.next.take() {
@@ -463,6 +472,7 @@ impl Flusher {
                     self.parts.metrics.stalled();
                 }
             }
+            self.keep_house(&mut old).await?;
             self.parts.env.clock.sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);
         };
@@ -474,6 +484,28 @@ impl Flusher {
         self.parts.current_file.send_replace(number);
         self.durable = LanePosition { file: number, position: end };
         self.content_end = self.content_end.max(self.stated);
+        Ok(())
+    }
+
+    /// While there is no next file: housekeeping goes into the rest of the old one, before the batches
+    /// that wait. Those have no sequence yet, or the old file failed and takes nothing.
+    async fn keep_house(&mut self, old: &mut Old) -> Result<(), LaneEnd> {
+        if old.writer.is_none() {
+            return Ok(());
+        }
+        let Some(filled) = self.parts.lane.take_housekeeping() else { return Ok(()) };
+        (self.writer, self.mask) = (old.writer.take(), old.mask);
+        if !self.has_room(&filled) {
+            self.todo.push_back(Flush { sequence: None, filled });
+        } else if let Some(mut flush) = self.write(Flush { sequence: None, filled }) {
+            let outcome = (&mut flush.outcome).await;
+            self.in_flight.push_back(flush);
+            match outcome {
+                Ok(end) => self.hand_on(end),
+                Err(error) => self.take_back(error)?,
+            }
+        }
+        old.writer = self.writer.take();
         Ok(())
     }
 
