@@ -236,6 +236,10 @@ fn broker_config(config: &ServeConfig, bound: std::net::SocketAddr) -> BrokerCon
             segment_bytes: config.log.segment_after.0,
             lane_bytes: config.memory.lanes.as_usize(),
             tail_cache_bytes: config.memory.tail_cache.as_usize(),
+            raw_limit_bytes: config.log.raw_limit.0,
+            extent_bytes: config.memory.positions.as_usize(),
+            pinned_bytes: config.memory.pinned.as_usize(),
+            producer_bytes: config.memory.producers.as_usize(),
         },
         ..BrokerConfig::default()
     }
