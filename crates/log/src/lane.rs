@@ -65,6 +65,9 @@ struct Shared {
 #[derive(Debug)]
 struct Filling {
     buffer: buffer::Buffer,
+    /// What lets the store get rid of files. Apart, because it has to reach the present file also
+    /// when batches in front of it wait for room in a next one.
+    housekeeping: buffer::Buffer,
     state: State,
     /// The next file was asked for.
     roll: bool,
@@ -82,8 +85,9 @@ impl Lane {
     /// A lane that holds at most `room_bytes` of accepted and not yet durable bytes, and takes no
     /// batch above `max_frame_bytes`.
     pub(crate) fn new(room_bytes: usize, max_frame_bytes: usize, limits: Limits) -> Self {
-        let (buffer, state) = (buffer::Buffer::default(), State::Open);
-        let filling = Mutex::new(Filling { buffer, state, roll: false });
+        let (buffer, housekeeping) = (buffer::Buffer::default(), buffer::Buffer::default());
+        let (state, roll) = (State::Open, false);
+        let filling = Mutex::new(Filling { buffer, housekeeping, state, roll });
         let (work, room) = (Notify::new(), ByteBudget::new(room_bytes));
         Self { shared: Arc::new(Shared { filling, work, room, max_frame_bytes, limits }) }
     }
@@ -147,6 +151,33 @@ impl Lane {
         Ok(receiver)
     }
 
+    /// As [`Self::push_control`], for frames that do not depend on any batch that is not durable yet.
+    /// They may go before batches that were accepted earlier, and reach the present file while the
+    /// store has no room for a next one: what they make durable is what makes room.
+    pub(crate) fn push_housekeeping(
+        &self,
+        frames: &[Frame],
+    ) -> Result<oneshot::Receiver<()>, Refusal> {
+        let mut filling = self.filling();
+        if let State::Ended(why) = &filling.state {
+            return Err(Refusal::Closed(why.clone()));
+        }
+        let (durable, receiver) = oneshot::channel();
+        for frame in frames {
+            filling.housekeeping.push_frame(frame);
+        }
+        filling.housekeeping.notify(durable);
+        drop(filling);
+        self.shared.work.notify_one();
+        Ok(receiver)
+    }
+
+    /// Takes the housekeeping that waits; `None` when there is none.
+    fn take_housekeeping(&self) -> Option<Filled> {
+        let mut filling = self.filling();
+        (!filling.housekeeping.is_empty()).then(|| filling.housekeeping.take())
+    }
+
     /// Asks the flusher to go on in its next file, so that what lies in the present one can be sorted.
     /// Nothing happens when that holds no batch, or when the store has no room for another.
     pub(crate) fn ask_to_roll(&self) {
@@ -187,7 +218,8 @@ impl Lane {
     /// Whether a stop was asked for and nothing waits any more.
     fn is_drained(&self) -> bool {
         let filling = self.filling();
-        filling.state == State::Stopping && filling.buffer.is_empty()
+        let nothing_waits = filling.buffer.is_empty() && filling.housekeeping.is_empty();
+        filling.state == State::Stopping && nothing_waits
     }
 
     /// Refuses batches until [`Lane::resume`]: the store can not take them.
@@ -209,6 +241,8 @@ impl Lane {
     fn end(&self, why: &str) -> Option<Filled> {
         let mut filling = self.filling();
         filling.state = State::Ended(why.into());
+        // Who waits for it hears that it is closed.
+        filling.housekeeping = buffer::Buffer::default();
         (!filling.buffer.is_empty()).then(|| filling.buffer.take())
     }
 }

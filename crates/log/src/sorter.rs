@@ -178,6 +178,8 @@ impl Sorter {
                     if asked.is_empty() {
                         tokio::select! {
                             biased;
+                            // Something went: it may succeed now.
+                            () = registry.asked_to_sort() => registry.nudge(),
                             () = backlog.pressed() => {}
                             () = self.parts.env.clock.sleep(self.pause()) => {}
                         }

@@ -3,6 +3,8 @@
 //! Everything goes through the `todo` queue in the order in which it was accepted. A flush leaves it
 //! for the file, and comes back to its front when the file failed; so order is kept whatever fails.
 
+mod housekeeping;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,7 +241,8 @@ impl Flusher {
         }
         while self.in_flight.len() < self.depth {
             if self.todo.is_empty() {
-                match self.parts.lane.take() {
+                let lane = &self.parts.lane;
+                match lane.take_housekeeping().or_else(|| lane.take()) {
                     Some(filled) => self.todo.push_back(Flush { sequence: None, filled }),
                     None if self.parts.lane.is_drained() && self.is_unstated() => {
                         if !self.in_flight.is_empty() {
@@ -251,7 +254,7 @@ impl Flusher {
                 }
             }
             let Some(next) = self.todo.front() else { return Ok(()) };
-            if !self.has_room(next.filled.bytes) {
+            if !self.has_room(&next.filled) {
                 // The next file's header states where this one ended: let it end first.
                 if !self.in_flight.is_empty() {
                     return Ok(());
@@ -284,13 +287,6 @@ impl Flusher {
     fn push_statement(&mut self) {
         let filled = self.empty();
         self.todo.push_back(Flush { sequence: None, filled });
-    }
-
-    fn has_room(&self, bytes: usize) -> bool {
-        let Some(writer) = &self.writer else { return false };
-        let index = 64 + 32 * self.touched.len();
-        let need = (bytes + index + FLUSH_FRAME_BYTES) as u64 + CLOSE_BYTES;
-        writer.position() + need <= self.file_bytes
     }
 
     /// Hands one flush to the file. `None` when there is no file (never after `has_room`).
@@ -477,9 +473,9 @@ impl Flusher {
     /// the store takes none, with the lane stalled: producers hear a definite error meanwhile. With
     /// [`Patience::Once`] the present file, which must work, stays when the store takes no other.
     async fn next_file(&mut self, patience: Patience) -> Result<(), LaneEnd> {
-        let old = Old { writer: self.writer.take(), mask: self.mask };
+        let mut old = Old { writer: self.writer.take(), mask: self.mask };
         let mut pause = RETRY.0;
-        let index = (self.index_since, self.touched.clone());
+        let mut index = (self.index_since, self.touched.clone());
         let (number, end) = loop {
             let next = match self.next.take() {
                 Some(next) => next,
@@ -502,6 +498,9 @@ impl Flusher {
                     self.parts.lane.stall(&error.to_string());
                     self.parts.metrics.stalled();
                 }
+            }
+            if self.keep_house(&mut old).await? {
+                index = (self.index_since, self.touched.clone());
             }
             self.parts.env.clock.sleep(pause).await;
             pause = (pause * 2).min(RETRY.1);

@@ -90,7 +90,7 @@ impl Sorter {
                 count += 1;
             }
             let (some, later) = rest.split_at(count);
-            let durable = self.parts.lane.push_control(some).map_err(|_| PassError::Closed)?;
+            let durable = self.parts.lane.push_housekeeping(some).map_err(|_| PassError::Closed)?;
             durable.await.map_err(|_| PassError::Closed)?;
             rest = later;
         }
