@@ -68,6 +68,8 @@ pub struct BrokerConfig {
     pub group_initial_rebalance_delay_ms: u64,
     /// `group.max.size`.
     pub group_max_size: usize,
+    /// Appended bytes after which a partition of `__consumer_offsets` writes a snapshot (E-G2).
+    pub group_snapshot_bytes: u64,
 
     /// Bytes of requests that were announced or received and are not yet accepted, over all
     /// connections. At the limit sockets are not read any further.
@@ -119,6 +121,7 @@ impl Default for BrokerConfig {
             group_max_session_timeout_ms: 1_800_000,
             group_initial_rebalance_delay_ms: 3_000,
             group_max_size: i32::MAX as usize,
+            group_snapshot_bytes: 64 << 20,
             receive_bytes: 128 << 20,
             answer_bytes: 128 << 20,
             max_decompressed_bytes: 128 << 20,

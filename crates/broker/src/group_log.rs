@@ -40,6 +40,7 @@ pub(crate) fn group_config(config: &BrokerConfig) -> Config {
         offsets_retention_ms: config.offsets_retention_ms,
         offset_metadata_max_bytes: config.offset_metadata_max_bytes,
         retention_check_interval_ms: config.offsets_retention_check_interval_ms,
+        snapshot_every_bytes: config.group_snapshot_bytes,
         ..Config::default()
     }
 }

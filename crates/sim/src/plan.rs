@@ -42,8 +42,14 @@ pub struct Kinds {
     pub meta: bool,
     /// Connections that are slow, chopped or cut.
     pub network: bool,
-    /// The wall clock jumps.
+    /// The broker's wall clock jumps; those of the clients and of the disk are right.
     pub wall: bool,
+    /// Everything stands still at times, and goes on late.
+    pub pause: bool,
+    /// Files are damaged while the broker is stopped, and put right again later.
+    pub damage: bool,
+    /// At the end, on a copy of everything, the metadata come back as they were earlier.
+    pub older_metadata: bool,
 }
 
 /// A run's settings.
@@ -75,6 +81,8 @@ pub struct Plan {
     pub depth: usize,
     /// Most bytes of one record's value.
     pub value_bytes: usize,
+    /// Whether records are deleted up to where a lost process left a ghost (E-W14).
+    pub trim_at_ghosts: bool,
     /// How the process ends before everything is read for the last time.
     pub last_ending: Ending,
     /// A bug to plant; `None` in honest runs.
@@ -94,12 +102,15 @@ impl Plan {
             meta: likely(),
             network: likely(),
             wall: rng.chance(300_000),
+            pause: rng.chance(200_000),
+            damage: rng.chance(220_000),
+            older_metadata: rng.chance(100_000),
         };
         let ending = || pick(&rng, &ENDINGS);
         let lives = (0..rng.usize(1..5)).map(|_| ending()).collect();
         let layouts = [Layout::Exact, Layout::Preallocated, Layout::Recycled];
         let disk = MemoryOptions {
-            file_bytes: pick(&rng, &[24 << 10, 64 << 10, 256 << 10]),
+            file_bytes: pick(&rng, &[12 << 10, 24 << 10, 64 << 10, 256 << 10]),
             appends_in_flight: rng.usize(1..5),
             layout: pick(&rng, &layouts),
             append_latency: Latency { min_us: 50, max_us: pick(&rng, &[500, 4_000, 20_000]) },
@@ -120,6 +131,7 @@ impl Plan {
             depth: rng.usize(1..6),
             value_bytes: pick(&rng, &[20, 200, 900]),
             last_ending: pick(&rng, &[Ending::Kill, Ending::PowerLoss, Ending::Stop]),
+            trim_at_ghosts: rng.chance(200_000),
             planted: None,
         }
     }
