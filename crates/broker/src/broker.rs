@@ -19,12 +19,16 @@ use talos_log::{BrokerLog, LaneEnd, LogMetrics};
 use talos_meta::topics_cache::CachedTopic;
 use talos_meta::{BrokerError, ClusterId, Meta, TopicState, TopicsCache, Version};
 use talos_storage::{ErrorKind, Storage};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
+use crate::changes::Changes;
 use crate::cluster;
 use crate::config::BrokerConfig;
+use crate::connection::ReceiveRoom;
 use crate::group_log;
 use crate::groups::Coordinators;
+use crate::health::Health;
+use crate::listener::{Connections, NoPlace, Place};
 use crate::metrics::Metrics;
 use crate::partitions::{self, COMMANDS, Command, Partitions};
 use crate::producer_ids::ProducerIds;
@@ -92,13 +96,12 @@ pub(crate) struct Shared {
     pub(crate) groups: Coordinators,
     pub(crate) metrics: Metrics,
     /// Requests received and not yet accepted.
-    pub(crate) receive: ByteBudget,
-    /// The same for small ones, which must not wait behind large ones.
-    pub(crate) receive_small: ByteBudget,
+    pub(crate) receive: ReceiveRoom,
     /// Records read for answers that are not yet sent.
     pub(crate) answers: ByteBudget,
     topic_configs: RwLock<BTreeMap<TopicId, (Version, TopicConfig)>>,
-    connections: Arc<Semaphore>,
+    pub(crate) connections: Connections,
+    pub(crate) changes: Changes,
     phase: watch::Sender<Phase>,
     ended: watch::Sender<Option<Ended>>,
 }
@@ -135,19 +138,18 @@ impl Broker {
         let started = begin_epoch(&config, &env, &storage, &meta, cluster_id).await?;
         let topics = TopicsCache::start(&meta).await?;
         let (commands, inbox) = mpsc::channel(COMMANDS);
-        let connections = config.max_connections.min(Semaphore::MAX_PERMITS);
         let groups = Coordinators::new(
             env.clone(),
             group_log::group_config(&config),
             group_log::offsets_partitions(&topics.image(), &config),
         );
         let shared = Arc::new(Shared {
-            receive: ByteBudget::new(config.receive_bytes - config.receive_bytes / 8),
-            receive_small: ByteBudget::new(config.receive_bytes / 8),
+            receive: ReceiveRoom::new(config.receive_bytes),
             answers: ByteBudget::new(config.answer_bytes),
             producer_ids: ProducerIds::new(meta.clone()),
             metrics: Metrics::new(registry, started.log_metrics),
-            connections: Arc::new(Semaphore::new(connections)),
+            connections: Connections::new(&config),
+            changes: Changes::new(&config),
             config,
             env,
             storage,
@@ -179,14 +181,7 @@ impl Broker {
                 () = deletions.tell_deleted_topics() => {}
             }
         });
-        let (open, offline) = shared.partitions.count();
-        tracing::info!(
-            broker = %shared.dir,
-            cluster = %cluster_id,
-            partitions = open,
-            offline,
-            "broker started"
-        );
+        shared.say_started();
         Ok(Self { shared })
     }
 
@@ -207,6 +202,11 @@ impl Broker {
     /// How many partitions are served, and how many it leads and can not serve.
     pub fn partition_counts(&self) -> (usize, usize) {
         self.shared.partitions.count()
+    }
+
+    /// What an operator should know of it now.
+    pub fn health(&self) -> Health {
+        self.shared.health()
     }
 
     /// Handles of its metrics.
@@ -233,9 +233,7 @@ impl Broker {
         let shared = &self.shared;
         let step = shared.config.stop_step_timeout;
         shared.raise(Phase::Stopping);
-        let all = u32::try_from(shared.config.max_connections.min(Semaphore::MAX_PERMITS));
-        let all = shared.connections.acquire_many(all.unwrap_or(u32::MAX));
-        if shared.env.clock.timeout(step, all).await.is_none() {
+        if shared.env.clock.timeout(step, shared.connections.all_ended()).await.is_none() {
             tracing::warn!("connections are cut: their answers took too long");
         }
         shared.raise(Phase::Cut);
@@ -286,12 +284,9 @@ impl Shared {
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 
-    /// A place for one connection, until dropped; `None` when there is none.
-    pub(crate) fn take_connection_place(this: &Arc<Self>) -> Option<OwnedSemaphorePermit> {
-        if this.is_stopping() {
-            return None;
-        }
-        Arc::clone(&this.connections).try_acquire_owned().ok()
+    /// A place for one connection of `host`, until dropped; else why there is none.
+    pub(crate) fn take_connection_place(&self, host: &str) -> Result<Place, NoPlace> {
+        if self.is_stopping() { Err(NoPlace::Stopping) } else { self.connections.take(host) }
     }
 
     /// A topic's configuration, read anew when its record changed.

@@ -107,6 +107,12 @@ const ROWS: &[Row] = &[
     ),
     ("log.retention.ms", LONG, |c| c.log_retention_ms.to_string(), "How long records are kept."),
     ("max.connections", INT, |c| c.max_connections.to_string(), "Most open connections."),
+    (
+        "max.connections.per.ip",
+        INT,
+        |c| c.max_connections_per_ip.to_string(),
+        "Most open connections of one address.",
+    ),
     ("message.max.bytes", INT, |c| c.message_max_bytes.to_string(), "Largest record batch."),
     (
         "min.insync.replicas",
@@ -126,6 +132,12 @@ const ROWS: &[Row] = &[
         INT,
         |c| c.offset_metadata_max_bytes.to_string(),
         "Longest text with a committed offset.",
+    ),
+    (
+        "offsets.commit.timeout.ms",
+        INT,
+        |c| c.offsets_commit_timeout.as_millis().to_string(),
+        "How long a write of a group is waited for.",
     ),
     (
         "offsets.retention.check.interval.ms",

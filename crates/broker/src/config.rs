@@ -48,8 +48,10 @@ pub struct BrokerConfig {
     pub socket_request_max_bytes: usize,
     /// `connections.max.idle.ms`; `None`: never.
     pub connections_max_idle: Option<Duration>,
-    /// `max.connections`.
+    /// `max.connections`. The binary lowers it to what the limit of open files allows.
     pub max_connections: usize,
+    /// `max.connections.per.ip`.
+    pub max_connections_per_ip: usize,
     /// `producer.id.expiration.ms`: how long an idle producer's sequence numbers are remembered.
     pub producer_id_expiration_ms: i64,
     /// `offsets.topic.num.partitions`.
@@ -68,8 +70,20 @@ pub struct BrokerConfig {
     pub group_initial_rebalance_delay_ms: u64,
     /// `group.max.size`.
     pub group_max_size: usize,
-    /// Appended bytes after which a partition of `__consumer_offsets` writes a snapshot (E-G2).
+    /// `offsets.commit.timeout.ms`: how long a write of a group is waited for.
+    pub offsets_commit_timeout: Duration,
+    /// Memory of all groups: members, committed offsets. Beyond it new ones are refused.
+    pub group_bytes: usize,
+    /// Bytes that a partition of `__consumer_offsets` takes before a snapshot lets them go (E-G2).
     pub group_snapshot_bytes: u64,
+    /// Most partitions that one request may ask for.
+    pub max_request_partitions: i32,
+    /// Most partitions of this broker, those of internal topics aside.
+    pub max_partitions: usize,
+    /// Changes that clients asked for (topics, configurations, log starts) that run at a time.
+    pub changes: usize,
+    /// Changes that run or wait; more are refused.
+    pub waiting_changes: usize,
 
     /// Bytes of requests that were announced or received and are not yet accepted, over all
     /// connections. At the limit sockets are not read any further.
@@ -80,8 +94,12 @@ pub struct BrokerConfig {
     pub max_decompressed_bytes: usize,
     /// A frame that is not complete after this long costs its sender the connection.
     pub frame_timeout: Duration,
-    /// A peer that takes no byte of an answer for this long loses its connection.
+    /// A peer that takes no byte of an answer for this long loses its connection; so does one that has
+    /// not taken all of it after this long and its size by `transfer_bytes_per_second`.
     pub send_stall_timeout: Duration,
+    /// The least rate at which answers have to be taken and, while others wait for room, large requests
+    /// to come.
+    pub transfer_bytes_per_second: usize,
     /// Most requests of one connection that were accepted and not yet answered.
     pub requests_in_flight: usize,
     /// Most time that each step of a clean stop may take.
@@ -112,6 +130,7 @@ impl Default for BrokerConfig {
             socket_request_max_bytes: 104_857_600,
             connections_max_idle: Some(Duration::from_secs(600)),
             max_connections: i32::MAX as usize,
+            max_connections_per_ip: i32::MAX as usize,
             producer_id_expiration_ms: 86_400_000,
             offsets_topic_num_partitions: 50,
             offsets_retention_ms: 10_080 * 60_000,
@@ -121,12 +140,19 @@ impl Default for BrokerConfig {
             group_max_session_timeout_ms: 1_800_000,
             group_initial_rebalance_delay_ms: 3_000,
             group_max_size: i32::MAX as usize,
+            offsets_commit_timeout: Duration::from_secs(5),
+            group_bytes: 256 << 20,
             group_snapshot_bytes: 64 << 20,
+            max_request_partitions: 50_000,
+            max_partitions: 200_000,
+            changes: 16,
+            waiting_changes: 1_024,
             receive_bytes: 128 << 20,
             answer_bytes: 128 << 20,
             max_decompressed_bytes: 128 << 20,
             frame_timeout: Duration::from_secs(30),
             send_stall_timeout: Duration::from_secs(60),
+            transfer_bytes_per_second: 128 << 10,
             requests_in_flight: 128,
             stop_step_timeout: Duration::from_secs(10),
             log: LogOptions::default(),

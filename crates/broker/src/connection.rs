@@ -10,31 +10,33 @@
 //! Both halves run in one task. Invariants: answers leave in request order; produce requests are
 //! accepted in request order, many of them before the first is answered; any other request begins
 //! when all earlier ones are answered, and holds back later ones until it is done (as Kafka does), so
-//! a client may rely on the order of what it sends. A frame takes from the receive budget before it is
-//! allocated, its first 16 KiB apart. What was accepted finishes whatever happens to the connection.
+//! a client may rely on the order of what it sends. A frame takes its room in `receive` when it is its
+//! turn. An answer that is not taken in time, which follows from its size, ends the connection. What
+//! was accepted finishes whatever happens to the connection.
 
 use std::future::Future;
 use std::io::IoSlice;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use talos_common::ByteLease;
-use talos_protocol::frame::{self, LENGTH_BYTES};
-use talos_protocol::{ApiKey, Chain, Decoder, EncodeError, Str};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use talos_protocol::{ApiKey, Chain, Decoder, EncodeError, Str, frame};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::broker::Shared;
+use crate::config::BrokerConfig;
 use crate::dispatch::{self, Begun};
 use crate::metrics::{ApiLabels, CloseLabels};
+use receive::Frames;
+pub(crate) use receive::{FrameLease, ReceiveRoom};
 
-/// What is read at once where no frame asks for more.
-const READ_CHUNK_BYTES: usize = 8 << 10;
-/// A frame takes room once this much of it has come, or all of it: what a connection may hold outside
-/// the receive budget.
-const FIRST_BYTES: usize = 16 << 10;
+mod receive;
+
 /// Buffers of one vectored write.
 const WRITE_SLICES: usize = 64;
 
@@ -46,8 +48,8 @@ pub(crate) struct Context {
     pub(crate) client_id: Option<Str>,
     /// The peer as Kafka shows it: `/127.0.0.1`.
     pub(crate) client_host: Arc<str>,
-    /// The receive budget's bytes of the request's frame.
-    pub(crate) lease: Mutex<Option<ByteLease>>,
+    /// The room of the request's frame.
+    pub(crate) lease: Mutex<Option<FrameLease>>,
 }
 
 impl Context {
@@ -112,6 +114,40 @@ impl End {
     }
 }
 
+/// What keeps a connection from being idle.
+#[derive(Debug)]
+struct Activity {
+    /// Requests that were read and whose answer is not yet sent.
+    in_flight: AtomicUsize,
+    /// When the last one was answered.
+    last: Mutex<Instant>,
+}
+
+impl Activity {
+    fn new(now: Instant) -> Self {
+        Self { in_flight: AtomicUsize::new(0), last: Mutex::new(now) }
+    }
+
+    fn begun(&self) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn answered(&self, now: Instant) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// How much longer the connection may stay silent; zero: it is idle. Idle time begins when
+    /// everything is answered.
+    fn idle_left(&self, idle: Duration, now: Instant) -> Duration {
+        if self.in_flight.load(Ordering::Relaxed) > 0 {
+            return idle;
+        }
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.saturating_sub(now.saturating_duration_since(last))
+    }
+}
+
 impl Outcome {
     /// A frame to send, or a closed connection where it can not be encoded.
     pub(crate) fn encoded(frame: Result<Chain, EncodeError>, leases: Vec<ByteLease>) -> Self {
@@ -146,8 +182,10 @@ where
 {
     let (reader, writer) = tokio::io::split(io);
     let (sender, pending) = mpsc::channel(shared.config.requests_in_flight.max(1));
-    let mut reading = pin!(read_requests(shared, reader, sender, peer));
-    let mut writing = pin!(write_answers(shared, writer, pending));
+    let activity = Activity::new(shared.env.clock.now());
+    let frames = Frames::new(reader, shared, &activity);
+    let mut reading = pin!(read_requests(shared, frames, sender, peer, &activity));
+    let mut writing = pin!(write_answers(shared, writer, pending, &activity));
     let end = tokio::select! {
         biased;
         () = shared.cut() => return End::now("stopped", ""),
@@ -167,30 +205,41 @@ where
 
 async fn read_requests<R: AsyncRead + Unpin>(
     shared: &Arc<Shared>,
-    reader: R,
+    mut frames: Frames<'_, R>,
     sender: mpsc::Sender<Pending>,
     peer: &str,
+    activity: &Activity,
 ) -> End {
-    let mut frames = Frames { reader, buffer: BytesMut::new(), shared };
     let client_host: Arc<str> = format!("/{}", host_of(peer)).into();
     // The request that the next one has to wait for.
     let mut barrier: Option<oneshot::Receiver<()>> = None;
     loop {
-        let in_flight = || sender.capacity() < sender.max_capacity();
-        let frame = tokio::select! {
+        let length = tokio::select! {
             biased;
             () = shared.stopping() => return End::after_answers("stopped", ""),
-            frame = frames.next(in_flight) => frame,
-        };
-        let (frame, lease) = match frame {
-            Ok(frame) => frame,
-            Err(end) => return end,
+            length = frames.start() => match length {
+                Ok(length) => length,
+                Err(end) => return end,
+            },
         };
         let started = shared.env.clock.now();
+        // A frame that has to wait for an earlier request takes no room meanwhile.
         if let Some(done) = barrier.take() {
             // Either way the work is over.
             let _ = done.await;
         }
+        let waited = shared.env.clock.now().saturating_duration_since(started);
+        let (frame, lease) = tokio::select! {
+            biased;
+            () = shared.stopping() => return End::after_answers("stopped", ""),
+            frame = frames.rest(length) => match frame {
+                Ok(frame) => frame,
+                Err(end) => return end,
+            },
+        };
+        // The time of its bytes on the way is the peer's.
+        let now = shared.env.clock.now();
+        let started = now.checked_sub(waited).unwrap_or(now);
         let begun = match begin(shared, frame, lease, &client_host).await {
             Ok(begun) => begun,
             Err(detail) => return End::after_answers("protocol", detail),
@@ -203,6 +252,7 @@ async fn read_requests<R: AsyncRead + Unpin>(
                 (api, work, Some(done))
             }
         };
+        activity.begun();
         if sender.send(Pending { work, api, started, done }).await.is_err() {
             // The other half ended and says why.
             return std::future::pending().await;
@@ -214,7 +264,7 @@ async fn read_requests<R: AsyncRead + Unpin>(
 async fn begin(
     shared: &Arc<Shared>,
     frame: Bytes,
-    lease: ByteLease,
+    lease: FrameLease,
     client_host: &Arc<str>,
 ) -> Result<Begun, String> {
     let start = frame::peek_request_start(&frame).map_err(|error| error.to_string())?;
@@ -244,109 +294,16 @@ async fn begin(
 }
 
 /// The address without its port.
-fn host_of(peer: &str) -> &str {
+pub(crate) fn host_of(peer: &str) -> &str {
     let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
-}
-
-struct Frames<'a, R> {
-    reader: R,
-    buffer: BytesMut,
-    shared: &'a Shared,
-}
-
-impl<R: AsyncRead + Unpin> Frames<'_, R> {
-    /// The next frame, without its length, and its share of the receive budget. Not cancel safe: the
-    /// connection ends with a cancelled call.
-    async fn next(&mut self, in_flight: impl Fn() -> bool) -> Result<(Bytes, ByteLease), End> {
-        self.first_byte(in_flight).await?;
-        let (config, clock) = (&self.shared.config, &self.shared.env.clock);
-        let late = || End::after_answers("slow_frame", "a request did not arrive in time");
-        let deadline = clock.now() + config.frame_timeout;
-        let prefix = self.fill(LENGTH_BYTES);
-        let left = deadline.saturating_duration_since(clock.now());
-        clock.timeout(left, prefix).await.ok_or_else(late)??;
-        let length = self.buffer.get_i32();
-        let length = frame::check_frame_length(length, config.socket_request_max_bytes)
-            .map_err(|error| End::after_answers("protocol", error))?;
-        // Announcing bytes takes no room from others: the first of them must be here.
-        let first = self.fill(length.min(FIRST_BYTES));
-        let left = deadline.saturating_duration_since(clock.now());
-        clock.timeout(left, first).await.ok_or_else(late)??;
-        // Waiting for room is not the peer's fault, so it is outside the deadline. Small requests never
-        // wait for the room of large ones.
-        let small = length <= FIRST_BYTES;
-        let budget = if small { &self.shared.receive_small } else { &self.shared.receive };
-        let lease = budget.take(length).await;
-        let body = self.body(length);
-        let body = clock.timeout(config.frame_timeout, body).await.ok_or_else(late)??;
-        self.shared.metrics.received_bytes.inc_by((length + LENGTH_BYTES) as u64);
-        Ok((body, lease))
-    }
-
-    /// Waits until a frame begins; a connection that is idle for too long ends.
-    async fn first_byte(&mut self, in_flight: impl Fn() -> bool) -> Result<(), End> {
-        let clock = &self.shared.env.clock;
-        while self.buffer.is_empty() {
-            let idle = self.shared.config.connections_max_idle;
-            self.buffer.reserve(READ_CHUNK_BYTES);
-            let read = self.reader.read_buf(&mut self.buffer);
-            let read = match idle {
-                Some(idle) => clock.timeout(idle, read).await,
-                None => Some(read.await),
-            };
-            match read {
-                Some(Ok(0)) => return Err(End::now("peer", "")),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(End::now("peer", error)),
-                None if in_flight() => {}
-                None => return Err(End::now("idle", "")),
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads until the buffer holds `bytes`.
-    async fn fill(&mut self, bytes: usize) -> Result<(), End> {
-        while self.buffer.len() < bytes {
-            self.buffer.reserve(READ_CHUNK_BYTES);
-            read_some(&mut self.reader, &mut self.buffer).await?;
-        }
-        Ok(())
-    }
-
-    /// The `length` bytes of a frame: a slice of the buffer when it is small, else memory of its own.
-    async fn body(&mut self, length: usize) -> Result<Bytes, End> {
-        if length <= READ_CHUNK_BYTES / 2 {
-            self.fill(length).await?;
-            return Ok(self.buffer.split_to(length).freeze());
-        }
-        let mut body = BytesMut::with_capacity(length);
-        let here = self.buffer.len().min(length);
-        body.extend_from_slice(&self.buffer.split_to(here));
-        while body.len() < length {
-            let rest = length - body.len();
-            read_some(&mut self.reader, &mut (&mut body).limit(rest)).await?;
-        }
-        Ok(body.freeze())
-    }
-}
-
-async fn read_some(
-    reader: &mut (impl AsyncRead + Unpin),
-    into: &mut impl BufMut,
-) -> Result<(), End> {
-    match reader.read_buf(into).await {
-        Ok(0) => Err(End::now("peer", "closed inside a request")),
-        Ok(_) => Ok(()),
-        Err(error) => Err(End::now("peer", error)),
-    }
 }
 
 async fn write_answers<W: AsyncWrite + Unpin>(
     shared: &Shared,
     mut writer: W,
     mut queue: mpsc::Receiver<Pending>,
+    activity: &Activity,
 ) -> End {
     while let Some(Pending { work, api, started, done }) = queue.recv().await {
         let outcome = work.await;
@@ -364,19 +321,25 @@ async fn write_answers<W: AsyncWrite + Unpin>(
             Outcome::Nothing => {}
             Outcome::Close(detail) => return End::now("refused", detail),
         }
+        activity.answered(shared.env.clock.now());
     }
     End::now("stopped", "")
 }
 
-/// Writes all buffers of a frame, without copying them. A peer that takes nothing for too long loses
-/// its connection.
+/// Writes all buffers of a frame, without copying them. A peer that takes nothing for too long, or too
+/// little for the size of the frame, loses its connection: what it does not take is memory of all.
 async fn write_frame<W: AsyncWrite + Unpin>(
     shared: &Shared,
     writer: &mut W,
     chain: Chain,
 ) -> Result<(), End> {
+    let (config, clock) = (&shared.config, &shared.env.clock);
+    let deadline = clock.now() + send_time(config, chain.len());
+    let patience = || {
+        let left = deadline.saturating_duration_since(clock.now());
+        left.min(config.send_stall_timeout)
+    };
     let mut left = std::collections::VecDeque::from(chain.0);
-    let clock = &shared.env.clock;
     let stalled = || End::now("slow_reader", "an answer could not be sent in time");
     while let Some(front) = left.front_mut() {
         if front.is_empty() {
@@ -385,7 +348,7 @@ async fn write_frame<W: AsyncWrite + Unpin>(
         }
         let slices: Vec<IoSlice<'_>> =
             left.iter().take(WRITE_SLICES).map(|part| IoSlice::new(part)).collect();
-        let write = clock.timeout(shared.config.send_stall_timeout, writer.write_vectored(&slices));
+        let write = clock.timeout(patience(), writer.write_vectored(&slices));
         let mut written = match write.await.ok_or_else(stalled)? {
             Ok(0) => return Err(End::now("peer", "takes no more bytes")),
             Ok(written) => written,
@@ -402,13 +365,44 @@ async fn write_frame<W: AsyncWrite + Unpin>(
             }
         }
     }
-    let flush = clock.timeout(shared.config.send_stall_timeout, writer.flush());
+    let flush = clock.timeout(patience(), writer.flush());
     flush.await.ok_or_else(stalled)?.map_err(|error| End::now("peer", error))
+}
+
+/// How long a peer may take for a frame of `bytes`.
+fn send_time(config: &BrokerConfig, bytes: usize) -> Duration {
+    let rate = u64::try_from(config.transfer_bytes_per_second.max(1)).unwrap_or(u64::MAX);
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    config.send_stall_timeout + Duration::from_millis(bytes.saturating_mul(1_000) / rate)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_for_an_answer_grows_with_its_size() {
+        let config = BrokerConfig {
+            send_stall_timeout: Duration::from_secs(60),
+            transfer_bytes_per_second: 128 << 10,
+            ..BrokerConfig::default()
+        };
+        assert_eq!(send_time(&config, 0), Duration::from_secs(60));
+        assert_eq!(send_time(&config, 128 << 20), Duration::from_secs(60 + 1024));
+    }
+
+    #[test]
+    fn idle_time_begins_when_everything_is_answered() {
+        let (start, idle) = (Instant::now(), Duration::from_secs(10));
+        let activity = Activity::new(start);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(activity.idle_left(idle, at(4)), Duration::from_secs(6));
+        activity.begun();
+        assert_eq!(activity.idle_left(idle, at(60)), idle);
+        activity.answered(at(60));
+        assert_eq!(activity.idle_left(idle, at(63)), Duration::from_secs(7));
+        assert_eq!(activity.idle_left(idle, at(70)), Duration::ZERO);
+    }
 
     #[test]
     fn the_port_is_not_part_of_a_host() {

@@ -11,7 +11,7 @@ use talos_protocol::messages::*;
 use talos_protocol::{ApiKey, Decoder, ErrorCode};
 
 use crate::broker::Shared;
-use crate::connection::{Context, Outcome, Work};
+use crate::connection::{Context, FrameLease, Outcome, Work};
 use crate::handlers;
 
 /// A request that was read.
@@ -63,7 +63,7 @@ macro_rules! apis {
             key: ApiKey,
             context: Context,
             decoder: Decoder,
-            lease: ByteLease,
+            lease: FrameLease,
         ) -> Result<Work, DecodeError> {
             let shared = Arc::clone(shared);
             match key {
@@ -149,7 +149,7 @@ pub(crate) async fn begin(
     key: ApiKey,
     context: Context,
     decoder: Decoder,
-    lease: ByteLease,
+    lease: FrameLease,
 ) -> Result<Begun, DecodeError> {
     if key == ApiKey::Produce {
         let request: ProduceRequest = frame::decode_request_body(decoder, context.version)?;

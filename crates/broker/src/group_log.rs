@@ -13,7 +13,7 @@ use talos_protocol::records::{BatchBuilder, Limits, NewRecord, decode_records};
 use crate::broker::Shared;
 use crate::config::BrokerConfig;
 use crate::groups::{
-    AppendError, Config, Coordinator, GroupRecord, LogChunk, LogRecord, OffsetLog,
+    AppendError, Config, Coordinator, GroupMemory, GroupRecord, LogChunk, LogRecord, OffsetLog,
     coordinator_partition,
 };
 use crate::partitions::Slot;
@@ -21,6 +21,8 @@ use crate::topics::{OFFSETS_TOPIC, TopicRef};
 
 /// What one read brings, in bytes.
 const READ_BYTES: usize = 1 << 20;
+/// Requests that wait for an append, of all groups together; more wait outside.
+const GROUP_WAITING_BYTES: usize = 16 << 20;
 /// Our own batches are small; this only guards against files that are not what was written.
 const DECOMPRESSED_BYTES: usize = 64 << 20;
 
@@ -40,6 +42,9 @@ pub(crate) fn group_config(config: &BrokerConfig) -> Config {
         offsets_retention_ms: config.offsets_retention_ms,
         offset_metadata_max_bytes: config.offset_metadata_max_bytes,
         retention_check_interval_ms: config.offsets_retention_check_interval_ms,
+        max_bytes: config.group_bytes,
+        memory: Arc::new(GroupMemory::new(config.group_bytes, GROUP_WAITING_BYTES)),
+        commit_timeout: config.offsets_commit_timeout,
         snapshot_every_bytes: config.group_snapshot_bytes,
         ..Config::default()
     }

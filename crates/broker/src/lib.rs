@@ -11,6 +11,7 @@
 
 mod broker;
 mod broker_config_entries;
+mod changes;
 mod cluster;
 mod config;
 mod connection;
@@ -19,6 +20,7 @@ mod errors;
 mod group_log;
 pub mod groups;
 mod handlers;
+mod health;
 mod listener;
 mod metrics;
 mod partitions;
@@ -31,5 +33,6 @@ mod topics;
 pub use broker::{Broker, Ended, Error};
 pub use config::BrokerConfig;
 pub use dispatch::{Served, served};
+pub use health::Health;
 pub use metrics::{ApiLabels, CloseLabels, METRICS, MetricRow, Metrics, log_metric_rows};
 pub use topic_config::{TopicConfigRow, topic_config_rows};

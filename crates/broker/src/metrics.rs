@@ -78,6 +78,8 @@ metrics! {
     connections_closed: Family<CloseLabels, Counter> = Family::default(),
         "connections_closed", "counter", "reason",
         "client connections closed, by reason";
+    connections_refused: Counter = Counter::default(), "connections_refused", "counter", "",
+        "client connections closed at once: beyond max.connections or max.connections.per.ip, or at a stop";
     requests: Family<ApiLabels, Counter> = Family::default(), "requests", "counter", "api",
         "requests taken, by API";
     request_seconds: Family<ApiLabels, Histogram> = Family::new_with_constructor(seconds),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use talos_common::{BrokerDir, LeaderEpoch, TopicId, TopicPartitionId};
+use talos_common::{BrokerDir, BrokerId, LeaderEpoch, TopicId, TopicPartitionId};
 use talos_log::format::LanePosition;
 use talos_log::{OpenError, OpenRequest, Opened, PartitionLog, Unneeded};
 use talos_meta::{Claim, ClaimError, Deletion, Inherited, Lead, TopicError, TopicState, Version};
@@ -57,6 +57,9 @@ pub(crate) struct Offline {
 #[derive(Debug, Default)]
 pub(crate) struct Partitions {
     slots: RwLock<BTreeMap<TopicPartitionId, Slot>>,
+    /// Partitions that are not served because an epoch of another broker, not known to be dead, leads
+    /// them.
+    of_others: Mutex<BTreeMap<TopicPartitionId, BrokerDir>>,
     /// Inherited pairs that may leave their records: one transaction each, so not while opening.
     unneeded: Mutex<Vec<LeadPairs>>,
     unneeded_came: Notify,
@@ -97,6 +100,39 @@ impl Partitions {
         slots.iter().filter(|(_, slot)| retry(slot)).map(|(id, _)| *id).collect()
     }
 
+    /// How many there are, open or offline.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Those that are offline, with the reason, in order.
+    pub(crate) fn offline(&self) -> Vec<(TopicPartitionId, String)> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let offline = slots.iter().filter_map(|(id, slot)| match slot {
+            Slot::Open(_) => None,
+            Slot::Offline(offline) => Some((*id, offline.why.clone())),
+        });
+        offline.collect()
+    }
+
+    /// Partitions of other broker ids that are not known to have stopped.
+    pub(crate) fn of_others(&self) -> BTreeMap<BrokerId, usize> {
+        let of_others = self.of_others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = BTreeMap::new();
+        for leader in of_others.values() {
+            *counts.entry(leader.broker).or_default() += 1;
+        }
+        counts
+    }
+
+    fn note_claim(&self, id: TopicPartitionId, led_by: Option<BrokerDir>) {
+        let mut of_others = self.of_others.lock().unwrap_or_else(PoisonError::into_inner);
+        match led_by {
+            Some(leader) => of_others.insert(id, leader),
+            None => of_others.remove(&id),
+        };
+    }
+
     /// How many are open and how many offline.
     pub(crate) fn count(&self) -> (usize, usize) {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
@@ -115,6 +151,11 @@ impl Partitions {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let ids: Vec<_> = slots.range(from..=to).map(|(id, _)| *id).collect();
         ids.iter().filter_map(|id| slots.remove(id)).collect()
+    }
+
+    fn forget_others(&self, topic: TopicId) {
+        let mut of_others = self.of_others.lock().unwrap_or_else(PoisonError::into_inner);
+        of_others.retain(|id, _| id.topic != topic);
     }
 
     fn note_unneeded(&self, pairs: Vec<LeadPairs>) {
@@ -147,9 +188,17 @@ impl Shared {
             for (id, claim) in batch.iter().zip(self.meta.claim_many(self.dir, batch).await) {
                 match claim {
                     Ok(claim) => {
+                        self.partitions.note_claim(*id, None);
                         claims.insert(*id, claim);
                     }
-                    Err(error) => self.not_claimed(*id, &error),
+                    Err(error) => {
+                        let leader = match &error {
+                            ClaimError::Led(leader) => Some(*leader),
+                            _ => None,
+                        };
+                        self.partitions.note_claim(*id, leader);
+                        self.not_claimed(*id, &error);
+                    }
                 }
             }
         }
@@ -249,6 +298,7 @@ impl Shared {
                 self.log.forget(log.id());
             }
         }
+        self.partitions.forget_others(topic);
         self.forget_topic_config(topic);
         self.count_partitions();
         if let Some(cached) = self.topics.image().by_id(topic) {

@@ -35,18 +35,31 @@ impl MetaRoot {
 
     async fn swap(&self, value: Bytes) -> Result<(), RootError> {
         let mut state = self.state.lock().await;
-        if let Some(old) = state.unsettled.clone() {
-            let settled = self.settle(&mut state, old.clone()).await;
-            if let Err(error) = settled {
-                // That this attempt was refused says nothing of the one before: it stays unknown, and
-                // the new value was not sent (E-W4).
-                if matches!(error, RootError::Unavailable(_)) {
-                    state.unsettled = Some(old);
-                }
-                return Err(error);
-            }
-        }
+        self.settle_former(&mut state).await?;
         self.settle(&mut state, value).await
+    }
+
+    async fn read(&self) -> Result<Option<Bytes>, RootError> {
+        let mut state = self.state.lock().await;
+        self.settle_former(&mut state).await?;
+        let root = self.meta.root(state.lead.partition).await;
+        let root = root.map_err(|error| RootError::Unavailable(error.to_string()))?;
+        if root.as_ref().map(|node| node.version) != state.version {
+            // Only another leader can have changed it.
+            return Err(RootError::Fenced);
+        }
+        Ok(root.map(|node| node.value))
+    }
+
+    /// Makes sure of a swap whose outcome is unknown, before anything else.
+    async fn settle_former(&self, state: &mut State) -> Result<(), RootError> {
+        let Some(old) = state.unsettled.clone() else { return Ok(()) };
+        let settled = self.settle(state, old.clone()).await;
+        // That this attempt was refused says nothing of the one before: it stays unknown (E-W4).
+        if matches!(settled, Err(RootError::Unavailable(_))) {
+            state.unsettled = Some(old);
+        }
+        settled
     }
 
     async fn settle(&self, state: &mut State, value: Bytes) -> Result<(), RootError> {
@@ -100,5 +113,9 @@ impl RootHandle for MetaRoot {
         value: Bytes,
     ) -> Pin<Box<dyn Future<Output = Result<(), RootError>> + Send + '_>> {
         Box::pin(self.swap(value))
+    }
+
+    fn read(&self) -> Pin<Box<dyn Future<Output = Result<Option<Bytes>, RootError>> + Send + '_>> {
+        Box::pin(self.read())
     }
 }

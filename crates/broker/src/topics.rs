@@ -96,20 +96,6 @@ impl Shared {
         }
     }
 
-    /// Runs `work` in a task of its own, so that a dropped connection does not cut it off, and waits.
-    /// An outcome that does not come is unknown.
-    pub(crate) async fn to_end<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (done, outcome) = oneshot::channel();
-        self.env.tasks.spawn(name, async move {
-            let _ = done.send(work.await);
-        });
-        outcome.await.unwrap_or_else(|_| Err(Failure::of(ErrorCode::RequestTimedOut)))
-    }
-
     /// Creates a topic and opens its partitions.
     pub(crate) async fn create_topic(self: &Arc<Self>, new: NewTopic) -> Result<Topic, Failure> {
         let shared = Arc::clone(self);
@@ -117,6 +103,11 @@ impl Shared {
     }
 
     async fn create_topic_here(&self, new: NewTopic) -> Result<Topic, Failure> {
+        // Groups have to work on a full broker too.
+        let _planned = match is_internal(&new.name) {
+            true => None,
+            false => Some(self.plan_partitions(new.partitions)?),
+        };
         let mut created = self.meta.create_topic(new.clone()).await;
         if let Err(TopicError::Exists { id, deleting: true }) = &created
             && self.finish_deletion(*id).await.is_ok_and(|free| free)

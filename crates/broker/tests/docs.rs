@@ -69,7 +69,8 @@ fn metric_table(rows: impl Iterator<Item = MetricRow>) -> String {
 
 /// Why connections are closed, as the code has it: each is named in a call of these.
 fn close_reasons() -> Vec<String> {
-    let source = std::fs::read_to_string(place("src/connection.rs")).unwrap();
+    let files = ["src/connection.rs", "src/connection/receive.rs"];
+    let source = files.map(|file| std::fs::read_to_string(place(file)).unwrap()).concat();
     let calls = ["End::now(\"", "End::after_answers(\""];
     let after = calls.iter().flat_map(|call| source.split(call).skip(1));
     let mut reasons: Vec<_> = after.filter_map(|rest| rest.split_once('"')).collect();

@@ -21,6 +21,9 @@ pub struct LeaderEpoch(pub i32);
 pub struct LaneId(pub u32);
 
 /// A topic's identity (P8): a re-created name is another topic. A version 4 UUID.
+///
+/// It has two text forms. People, logs and clients see Kafka's (`Display`). File names and the
+/// metadata's paths have [`TopicId::hex`], because Kafka's is case sensitive and may begin with `-`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TopicId(pub [u8; 16]);
 
@@ -61,30 +64,57 @@ macro_rules! display_number {
 }
 display_number!(BrokerId, BrokerEpoch, LeaderEpoch, LaneId);
 
+/// Base64 with the URL alphabet (RFC 4648, section 5).
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
 impl fmt::Display for TopicId {
-    /// 32 lower-case hexadecimal digits: the form used in file names and logs. (Kafka's base64 form
-    /// is case sensitive and may begin with `-`, so it is kept to the wire.)
+    /// The 22 characters that Kafka's tools print: base64 for URLs, without padding.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // 128 bits are 21 digits of six bits and one of two bits, which stands in the high bits.
+        let bits = u128::from_be_bytes(self.0);
+        let mut text = String::with_capacity(22);
+        for digit in 0..22_u32 {
+            let six = if digit < 21 { bits >> (122 - 6 * digit) } else { bits << 4 } & 0x3f;
+            let digit = usize::try_from(six).ok().and_then(|index| DIGITS.get(index));
+            text.extend(digit.copied().map(char::from));
+        }
+        f.pad(&text)
     }
 }
 
-impl fmt::Debug for TopicId {
+/// See [`TopicId::hex`].
+#[derive(Clone, Copy)]
+pub struct HexTopicId(TopicId);
+
+impl fmt::Display for HexTopicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        self.0.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl FromStr for TopicId {
-    type Err = ParseIdError;
+impl TopicId {
+    /// 32 lower-case hexadecimal digits: the form in file names and paths of the metadata.
+    pub fn hex(self) -> HexTopicId {
+        HexTopicId(self)
+    }
 
-    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+    /// Reads what [`TopicId::hex`] writes; capital digits are taken too.
+    ///
+    /// # Errors
+    /// Any other text.
+    pub fn from_hex(text: &str) -> Result<Self, ParseIdError> {
         let error = || ParseIdError { what: "topic id (32 hexadecimal digits)", text: text.into() };
         if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(error());
         }
         let value = u128::from_str_radix(text, 16).map_err(|_| error())?;
         Ok(Self(value.to_be_bytes()))
+    }
+}
+
+impl fmt::Debug for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -126,7 +156,20 @@ mod tests {
             assert!(bad.parse::<BrokerDir>().is_err(), "{bad:?}");
         }
         let topic = TopicId(*b"0123456789abcdef");
-        assert_eq!(topic.to_string().parse(), Ok(topic));
-        assert!("+0123456789abcdef0123456789abcde".parse::<TopicId>().is_err());
+        assert_eq!(TopicId::from_hex(&topic.hex().to_string()), Ok(topic));
+        assert!(TopicId::from_hex("+0123456789abcdef0123456789abcde").is_err());
+        assert!(TopicId::from_hex(&topic.to_string()).is_err());
+    }
+
+    #[test]
+    fn people_see_topic_ids_as_kafka_prints_them() {
+        // The same id as clients get it over the wire.
+        let topic = TopicId(0x9b41_390d_985c_4198_b1e6_987f_fcdc_f32f_u128.to_be_bytes());
+        assert_eq!(topic.to_string(), "m0E5DZhcQZix5ph__NzzLw");
+        let partition = TopicPartitionId { topic, partition: 3 };
+        assert_eq!(partition.to_string(), "m0E5DZhcQZix5ph__NzzLw-3");
+        assert_eq!(format!("{topic:?}"), topic.to_string());
+        assert_eq!(topic.hex().to_string(), "9b41390d985c4198b1e6987ffcdcf32f");
+        assert_eq!(TopicId::default().to_string(), "A".repeat(22));
     }
 }

@@ -33,6 +33,8 @@ pub enum Loss {
     Records,
     /// It is too small to have held a record: recovery passes over it.
     Nothing,
+    /// A second copy of it is whole.
+    Copied,
     /// No catalog names the file: no record depends on it.
     Unneeded,
 }
@@ -133,6 +135,8 @@ pub enum JournalEnd {
     Torn(String),
     /// It was not read further because of damage.
     Stopped,
+    /// It has no header: it was made ahead and never written to, unless damage is listed.
+    Unused,
 }
 
 /// An unreadable place that is no damage.

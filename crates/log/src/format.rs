@@ -20,10 +20,15 @@
 //! append. A flush states up to where its lane was durable when it was built; that statement, and
 //! nothing else, tells corruption from a torn end (P5).
 
+mod sorted;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use talos_common::{BrokerDir, LaneId, LeaderEpoch, TopicId, TopicPartitionId};
 use talos_protocol::batch::{CRC_START, HEADER_BYTES, crc32c};
 use talos_storage::FilePath;
+
+pub(crate) use sorted::{SORTED_END_BYTES, SORTED_FILE_BYTES};
+pub use sorted::{SortedEnd, SortedFile};
 
 /// Bytes in front of every frame's body.
 pub const FRAME_HEADER_BYTES: usize = 12;
@@ -176,12 +181,26 @@ pub enum Frame {
         /// One for each partition in the stretch.
         entries: Vec<IndexEntry>,
     },
-    /// From here on the sorted journal `sorted` stands for these files of the lane (E-J13).
+    /// From here on these sorted journals stand for files of the lane (E-J13). What they are was said
+    /// in sorted frames of the same generation before this frame.
     Catalog {
-        /// All live sorted journals of the directory.
-        sorted: Vec<u64>,
+        /// Rises with every catalog of the directory.
+        generation: u64,
         /// Raw files of this lane below this number are replaced.
         replaced_below: u64,
+        /// How many live sorted journals there are.
+        files: u32,
+        /// How many partitions have runs in them.
+        partitions: u32,
+    },
+    /// A part of what the catalog of `generation` says. It counts with that catalog only.
+    Sorted {
+        /// Of the catalog that follows.
+        generation: u64,
+        /// Live sorted journals of the directory.
+        files: Vec<SortedFile>,
+        /// Partitions that have runs in them.
+        partitions: Vec<SortedEnd>,
     },
     /// The last frame of a file: the lane goes on in this file, which exists (E-J13).
     Close {
@@ -206,6 +225,7 @@ mod kind {
     pub(super) const CATALOG: u8 = 7;
     pub(super) const CLOSE: u8 = 8;
     pub(super) const NOTE: u8 = 9;
+    pub(super) const SORTED: u8 = 10;
 }
 
 /// Why bytes are no frame.
@@ -299,6 +319,7 @@ pub fn put_frame(out: &mut BytesMut, frame: &Frame) {
         Frame::Published { .. } => kind::PUBLISHED,
         Frame::Index { .. } => kind::INDEX,
         Frame::Catalog { .. } => kind::CATALOG,
+        Frame::Sorted { .. } => kind::SORTED,
         Frame::Close { .. } => kind::CLOSE,
         Frame::Note { .. } => kind::NOTE,
     };
@@ -341,9 +362,14 @@ pub fn put_frame(out: &mut BytesMut, frame: &Frame) {
                 out.put_i64_le(entry.end_offset);
             }
         }
-        Frame::Catalog { sorted, replaced_below } => {
+        Frame::Catalog { generation, replaced_below, files, partitions } => {
+            out.put_u64_le(*generation);
             out.put_u64_le(*replaced_below);
-            sorted.iter().for_each(|number| out.put_u64_le(*number));
+            out.put_u32_le(*files);
+            out.put_u32_le(*partitions);
+        }
+        Frame::Sorted { generation, files, partitions } => {
+            sorted::put(out, *generation, files, partitions);
         }
         Frame::Close { next_file } => out.put_u64_le(*next_file),
         Frame::Note { durable_to } => put_position(out, *durable_to),
@@ -453,8 +479,17 @@ fn parse_body(kind: u8, version: u8, mut body: Bytes) -> Result<Frame, FrameErro
             parse_index(&mut body)
         }
         kind::CATALOG => {
-            need(&body, 8)?;
-            parse_catalog(&mut body)
+            need(&body, 24)?;
+            Frame::Catalog {
+                generation: body.get_u64_le(),
+                replaced_below: body.get_u64_le(),
+                files: body.get_u32_le(),
+                partitions: body.get_u32_le(),
+            }
+        }
+        kind::SORTED => {
+            need(&body, 12)?;
+            sorted::parse(&mut body).ok_or(unknown)?
         }
         kind::CLOSE => {
             need(&body, 8)?;
@@ -504,15 +539,6 @@ fn parse_index(body: &mut Bytes) -> Frame {
         });
     }
     Frame::Index { since, entries }
-}
-
-fn parse_catalog(body: &mut Bytes) -> Frame {
-    let replaced_below = body.get_u64_le();
-    let mut sorted = Vec::with_capacity(body.len() / 8);
-    while body.len() >= 8 {
-        sorted.push(body.get_u64_le());
-    }
-    Frame::Catalog { sorted, replaced_below }
 }
 
 fn get_partition(body: &mut Bytes) -> TopicPartitionId {

@@ -10,6 +10,7 @@
 
 mod buffer;
 mod flusher;
+mod next_file;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -16,6 +16,7 @@ use crate::epochs::Epochs;
 use crate::format::{BatchMeta, Frame, LanePosition};
 use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal};
 use crate::metrics::LogMetrics;
+use crate::partition::tiers::Inherits;
 use crate::partition::{OpenedLog, PartitionLog};
 use crate::producers::Producers;
 use crate::ranges::read_range;
@@ -23,7 +24,7 @@ use crate::recover::{self, KnownHead, Recovered};
 use crate::registry::{Registry, Unneeded};
 use crate::root::{Head, Root, RootHandle};
 use crate::run::Run;
-use crate::runs::{self, RunFileError, RunKind};
+use crate::runs::{self, RunFileError, Stated};
 use crate::scan::{self, DirScan, ScanError, ScannedBatch};
 use crate::sorter::{Sorter, SorterParts};
 use crate::tail_cache::TailCache;
@@ -338,8 +339,9 @@ impl BrokerLog {
         };
         let recovered = recover::recover(id, root, head, &inherits, scans)
             .map_err(|lost| corrupt(lost.file, lost.position, lost.what))?;
-        let Recovered { root, runs, extents, rewrite, end_offset, epochs, producers, unneeded } =
+        let Recovered { root, runs, extents, rewrite, end_offset, epochs, producers, .. } =
             recovered;
+        let Recovered { unneeded, state, .. } = recovered;
         let durable_end = rewrite.first().map_or(end_offset, |batch| batch.base_offset);
         let opened = OpenedLog {
             id,
@@ -351,7 +353,10 @@ impl BrokerLog {
             end_offset,
             epochs,
             producers,
-            inherits: inherits.into_iter().filter(|pair| !unneeded.contains(pair)).collect(),
+            inherits: Inherits {
+                pairs: inherits.into_iter().filter(|pair| !unneeded.contains(pair)).collect(),
+                state,
+            },
         };
         let (storage, clock) = (Arc::clone(&self.storage), self.env.clock.clone());
         let log = PartitionLog::new(opened, self.lane.clone(), storage, clock, root_handle);
@@ -381,14 +386,16 @@ impl BrokerLog {
     ) -> Result<KnownHead, OpenError> {
         let Head { base_offset, leader_epoch, attempt, file_bytes } = head;
         let file = FilePath::Segment { partition: id, base_offset, leader_epoch, attempt };
-        let kind = RunKind::Segment;
-        let index = runs::read_index(&self.storage, &file, file_bytes, kind, self.cluster).await;
-        let index = index.map_err(|error| match error {
+        let stated = Stated::exactly(file_bytes);
+        let found = runs::read_index(&self.storage, &file, stated, self.cluster).await;
+        let found = found.map_err(|error| match error {
             RunFileError::Storage(error) => OpenError::Unavailable { id, why: error.to_string() },
-            RunFileError::Corrupt { file, position, what } => {
+            RunFileError::Corrupt { file, position, what, .. } => {
                 OpenError::Corrupt { id, file: file.to_string(), position, what }
             }
         })?;
+        found.warn(&file);
+        let index = found.index;
         let live = index.manifest.iter().filter(|segment| segment.end_offset > root.log_start);
         let segments = live.map(|segment| Run::segment(id, *segment, self.cluster)).collect();
         let (epochs, producers) = match index.runs.into_iter().next() {

@@ -19,7 +19,7 @@ pub(crate) mod tiers;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use talos_common::{BrokerDir, ByteLease, Clock, LeaderEpoch, TopicPartitionId};
+use talos_common::{ByteLease, Clock, LeaderEpoch, TopicPartitionId};
 use talos_storage::{FilePath, Storage};
 
 use crate::epochs::Epochs;
@@ -31,6 +31,7 @@ use crate::root::{Root, RootHandle};
 use crate::run::Run;
 use crate::validate::ValidBatch;
 use crate::waiters::{Durable, FetchWaiter, Waiters};
+use tiers::KnownRoot;
 
 pub use read::{ReadError, ReadOut, TimestampOffset};
 
@@ -46,12 +47,12 @@ pub struct PartitionLog {
     clock: Clock,
     state: Mutex<State>,
     /// The root as last swapped. Held while a swap runs, so that swaps are one after the other.
-    root: tokio::sync::Mutex<Root>,
+    root: tokio::sync::Mutex<KnownRoot>,
     root_handle: Arc<dyn RootHandle>,
     /// Segments that the root does not reach any more; their files go later.
     dead_segments: Mutex<Vec<FilePath>>,
-    /// Former leaderships in whose directories this log may still have records.
-    inherits: Mutex<Vec<(BrokerDir, LeaderEpoch)>>,
+    /// Former leaderships in whose directories this log may still have something.
+    inherits: Mutex<tiers::Inherits>,
 }
 
 #[derive(Debug)]
@@ -158,7 +159,7 @@ pub(crate) struct OpenedLog {
     pub(crate) end_offset: i64,
     pub(crate) epochs: Epochs,
     pub(crate) producers: Producers,
-    pub(crate) inherits: Vec<(BrokerDir, LeaderEpoch)>,
+    pub(crate) inherits: tiers::Inherits,
 }
 
 impl PartitionLog {
@@ -196,7 +197,7 @@ impl PartitionLog {
             storage,
             clock,
             state: Mutex::new(state),
-            root: tokio::sync::Mutex::new(root),
+            root: tokio::sync::Mutex::new(KnownRoot { root, in_doubt: false }),
             root_handle,
             dead_segments: Mutex::default(),
             inherits: Mutex::new(inherits),

@@ -3,22 +3,25 @@
 //! Within a leader epoch an offset has one content, however often it was written, and file order means
 //! nothing. For each inherited pair (broker epoch, leader epoch), oldest first, the batches with
 //! exactly that pair count that go on gap-free from the end of what is known (E-W2, E-J5), and only
-//! below the start of every higher leader epoch (E-W14).
+//! below the start of every higher leader epoch (E-W14). Runs of sorted journals hold what was durable
+//! and visible: they come first, whichever pair they are of.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use talos_common::{BrokerDir, LeaderEpoch, TopicPartitionId};
+use talos_storage::FilePath;
 
 use crate::epochs::Epochs;
 use crate::extent::{Extent, Place};
 use crate::format::LanePosition;
+use crate::partition::tiers::StateRun;
 use crate::producers::Producers;
-use crate::root::Root;
+use crate::root::{Head, Root};
 use crate::run::Run;
 use crate::scan::walk::Damage;
-use crate::scan::{DirScan, ScannedBatch};
+use crate::scan::{DirScan, Missing, ScannedBatch};
 
 /// A recovered log.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(crate) struct Recovered {
     pub(crate) producers: Producers,
     /// Pairs that hold nothing this log still needs.
     pub(crate) unneeded: Vec<(BrokerDir, LeaderEpoch)>,
+    /// The newest run or segment that says what is known of producers.
+    pub(crate) state: Option<StateRun>,
 }
 
 /// Why a log can not be recovered: acknowledged records may be missing (P5).
@@ -73,6 +78,11 @@ pub(crate) fn recover(
         }
         KnownHead { segments: Vec::new(), epochs, producers: Producers::default() }
     });
+    let state = root.head.map(|Head { base_offset, leader_epoch, attempt, .. }| StateRun {
+        file: FilePath::Segment { partition, base_offset, leader_epoch, attempt },
+        set: 0,
+        newest_offset: head.producers.newest_offset(),
+    });
     let mut log = Recovered {
         root,
         runs: head.segments.into(),
@@ -82,7 +92,63 @@ pub(crate) fn recover(
         epochs: head.epochs,
         producers: head.producers,
         unneeded: Vec::new(),
+        state,
     };
+    let pairs = known_pairs(partition, &root, inherits, scans)?;
+    let missing = Missed::of(&pairs);
+    let limits: Vec<i64> =
+        inherits.iter().map(|(_, epoch)| limit_of(*epoch, &root, &starts)).collect();
+    log.take_runs(&pairs, &limits).map_err(|lost| missing.or(lost))?;
+    let mut stamped = BTreeSet::new();
+    for (at, (pair, limit)) in pairs.iter().zip(limits).enumerate() {
+        for run in pair.runs() {
+            log.producers.merge(run_producers(run));
+        }
+        log.take_pair(pair.batches, limit).map_err(|lost| missing.or(lost))?;
+        if let Some(damage) = log.damage(pair) {
+            return Err(Lost {
+                file: damage.file.to_string(),
+                position: damage.position,
+                what: damage.what.clone(),
+            });
+        }
+        // Deleted records still say what their producers sent (E-J2).
+        if pair.batches.into_iter().flatten().any(|batch| batch.stamp.is_some()) {
+            stamped.insert(at);
+        }
+    }
+    let state_at = log.settle_state(&pairs);
+    missing.check(log.end_offset, state_at)?;
+    log.settle_unneeded(inherits, &stamped, state_at);
+    log.settle_epochs();
+    starts.retain(|epoch, _| began(partition, *epoch, inherits, scans));
+    log.check_starts(&starts, inherits)?;
+    Ok(log)
+}
+
+/// What was found of one inherited pair.
+struct Pair<'a> {
+    key: (TopicPartitionId, LeaderEpoch),
+    scan: &'a DirScan,
+    runs: Option<&'a Vec<Arc<Run>>>,
+    batches: Option<&'a Vec<ScannedBatch>>,
+}
+
+impl<'a> Pair<'a> {
+    fn runs(&self) -> impl Iterator<Item = &'a Arc<Run>> + use<'a> {
+        self.runs.into_iter().flatten()
+    }
+}
+
+/// The inherited pairs, oldest first. Their directories must have been read, and must know of no newer
+/// root (E-J14).
+fn known_pairs<'a>(
+    partition: TopicPartitionId,
+    root: &Root,
+    inherits: &[(BrokerDir, LeaderEpoch)],
+    scans: &'a BTreeMap<BrokerDir, DirScan>,
+) -> Result<Vec<Pair<'a>>, Lost> {
+    let mut pairs = Vec::with_capacity(inherits.len());
     for (dir, epoch) in inherits {
         let Some(scan) = scans.get(dir) else {
             return Err(Lost {
@@ -91,7 +157,6 @@ pub(crate) fn recover(
                 what: "the broker directory is missing".into(),
             });
         };
-        let limit = limit_of(*epoch, &root, &starts);
         if scan.published.get(&partition).is_some_and(|newest| *newest > root.generation) {
             return Err(Lost {
                 file: "the partition's root record".into(),
@@ -102,29 +167,42 @@ pub(crate) fn recover(
                 ),
             });
         }
-        let runs = scan.runs.get(&(partition, *epoch));
-        log.take_runs(runs, limit)?;
-        let batches = scan.batches.get(&(partition, *epoch));
-        log.take_pair(batches, limit)?;
-        // Deleted records still say what their producers sent (E-J2).
-        let has_stamps = batches.is_some_and(|batches| batches.iter().any(|b| b.stamp.is_some()));
-        if let Some(damage) = log.damage(scan, (partition, *epoch), batches) {
-            return Err(Lost {
-                file: damage.file.to_string(),
-                position: damage.position,
-                what: damage.what.clone(),
-            });
-        }
-        let has_stamps = has_stamps || runs.into_iter().flatten().any(|run| has_producers(run));
-        if !has_stamps {
-            log.unneeded.push((*dir, *epoch));
-        }
+        let key = (partition, *epoch);
+        pairs.push(Pair { key, scan, runs: scan.runs.get(&key), batches: scan.batches.get(&key) });
     }
-    log.settle_unneeded();
-    log.settle_epochs();
-    starts.retain(|epoch, _| began(partition, *epoch, inherits, scans));
-    log.check_starts(&starts, inherits)?;
-    Ok(log)
+    Ok(pairs)
+}
+
+/// What may lie in sorted journals that can not be read, of each pair that is concerned.
+struct Missed<'a>(Vec<(usize, Missing<'a>)>);
+
+impl<'a> Missed<'a> {
+    fn of(pairs: &[Pair<'a>]) -> Self {
+        let missing = pairs.iter().enumerate();
+        let missing = missing.filter_map(|(at, pair)| Some((at, pair.scan.missing_of(pair.key)?)));
+        Self(missing.collect())
+    }
+
+    fn lost(missing: &Missing<'_>) -> Lost {
+        let file = missing.file;
+        Lost { file: file.file.to_string(), position: file.position, what: file.what.clone() }
+    }
+
+    /// A gap is where an unreadable file is missed, if there is one.
+    fn or(&self, lost: Lost) -> Lost {
+        self.0.first().map_or(lost, |(_, missing)| Self::lost(missing))
+    }
+
+    /// Whether the log that was found proves that nothing is missing: it reaches as far as the runs did,
+    /// without a gap, and pair `state_at` or a later one says what was known of producers.
+    fn check(&self, end_offset: i64, state_at: Option<usize>) -> Result<(), Lost> {
+        let lost = self.0.iter().find(|(at, missing)| {
+            let whole = missing.end_offset.is_some_and(|end| end <= end_offset);
+            let known = !missing.state || state_at.is_some_and(|newer| newer > *at);
+            !whole || !known
+        });
+        lost.map_or(Ok(()), |(_, missing)| Err(Self::lost(missing)))
+    }
 }
 
 /// Where the own records of the inherited leader epochs start, as far as their frames say it, and as
@@ -172,45 +250,41 @@ fn began(
 }
 
 impl Recovered {
-    /// Runs that go on from what is known. A run is durable as a whole.
-    fn take_runs(&mut self, runs: Option<&Vec<Arc<Run>>>, limit: i64) -> Result<(), Lost> {
-        let mut sorted: Vec<&Arc<Run>> = runs.into_iter().flatten().collect();
-        sorted.sort_by_key(|run| run.base_offset);
-        for run in sorted {
-            let lost = |what: String| Lost { file: run.file.to_string(), position: 0, what };
-            if run.end_offset <= self.end_offset {
-                // Deleted or published since; what its producers sent is still known from it (E-J2).
-                self.producers.merge(run_producers(run));
-                continue;
+    /// Runs that go on from what is known, of all pairs: a run is durable as a whole, and one of a newer
+    /// pair may hold older records, which were merged. Where several hold the same, the newest pair's is
+    /// taken, so that older directories can go.
+    fn take_runs(&mut self, pairs: &[Pair<'_>], limits: &[i64]) -> Result<(), Lost> {
+        let mut rest: Vec<(usize, &Arc<Run>)> = Vec::new();
+        for (at, (pair, limit)) in pairs.iter().zip(limits).enumerate() {
+            for run in pair.runs().filter(|run| run.end_offset > self.end_offset) {
+                if run.end_offset > *limit {
+                    return Err(lost_run(
+                        run,
+                        "it overlaps records of a newer leader epoch".into(),
+                    ));
+                }
+                rest.push((at, run));
             }
-            if run.base_offset > self.end_offset {
-                let known = self.end_offset;
-                return Err(lost(format!("offset {} follows {known}", run.base_offset)));
-            }
-            if run.end_offset > limit {
-                return Err(lost("it overlaps records of a newer leader epoch".into()));
-            }
-            // It was written from the raw batches of this and former leaders: they are replaced.
-            self.extents.retain(|extent| extent.base_offset < run.base_offset);
-            self.rewrite.retain(|batch| batch.base_offset < run.base_offset);
-            while self
-                .runs
-                .back()
-                .is_some_and(|old| old.segment.is_none() && old.base_offset >= run.base_offset)
-            {
-                self.runs.pop_back();
-            }
-            if !self.extents.is_empty() || !self.rewrite.is_empty() {
-                return Err(lost("raw batches lie before a run".into()));
-            }
+        }
+        loop {
+            rest.retain(|(_, run)| run.end_offset > self.end_offset);
+            let goes_on = rest.iter().filter(|(_, run)| run.base_offset <= self.end_offset);
+            let Some((_, run)) = goes_on.max_by_key(|(at, run)| (*at, run.end_offset)) else {
+                break;
+            };
             if let Some(entry) = run.known() {
                 entry.epochs.starts().iter().for_each(|(epoch, at)| self.epochs.note(*epoch, *at));
-                self.producers.merge(&entry.producers);
             }
             self.end_offset = run.end_offset;
             self.runs.push_back(Arc::clone(run));
         }
-        Ok(())
+        match rest.iter().min_by_key(|(_, run)| run.base_offset) {
+            Some((_, run)) => {
+                let (offset, known) = (run.base_offset, self.end_offset);
+                Err(lost_run(run, format!("offset {offset} follows {known}")))
+            }
+            None => Ok(()),
+        }
     }
 
     fn take_pair(&mut self, batches: Option<&Vec<ScannedBatch>>, limit: i64) -> Result<(), Lost> {
@@ -265,25 +339,52 @@ impl Recovered {
         all.filter(|batch| batch.last_offset < self.end_offset).map(ScannedBatch::end).max()
     }
 
-    /// The damage in `scan` that may have taken something of `pair`, or the catalog that named it.
-    fn damage<'a>(
-        &self,
-        scan: &'a DirScan,
-        pair: (TopicPartitionId, LeaderEpoch),
-        batches: Option<&Vec<ScannedBatch>>,
-    ) -> Option<&'a Damage> {
-        let found = scan.damage_of(pair.0, pair.1, self.end_offset, self.proven(batches));
+    /// The damage that may have taken something of `pair`, or the catalog that named it.
+    fn damage<'a>(&self, pair: &Pair<'a>) -> Option<&'a Damage> {
+        let proven = self.proven(pair.batches);
+        let (partition, epoch) = pair.key;
+        let found = pair.scan.damage_of(partition, epoch, self.end_offset, proven);
         found.or_else(|| {
-            let (damage, runs) = scan.doubt.as_ref()?;
-            let mut of_pair = runs.get(&pair).into_iter().flatten();
+            let (damage, runs) = pair.scan.doubt.as_ref()?;
+            let mut of_pair = runs.get(&pair.key).into_iter().flatten();
             of_pair.any(|run| self.lacks(run)).then_some(damage)
         })
     }
 
-    /// What a later pair has as well was taken from there: only the outcome says what is needed.
-    fn settle_unneeded(&mut self) {
+    /// Finds the newest pair with a run that says what is known of producers: everything that older
+    /// pairs say is in it.
+    fn settle_state(&mut self, pairs: &[Pair<'_>]) -> Option<usize> {
+        let (at, pair) = pairs
+            .iter()
+            .enumerate()
+            .rfind(|(_, pair)| pair.runs().any(|run| has_producers(run)))?;
+        let newest = |run: &&Arc<Run>| (run_producers(run).newest_offset(), run.end_offset);
+        let run = pair.runs().filter(|run| has_producers(run)).max_by_key(newest)?;
+        let newest_offset = run_producers(run).newest_offset();
+        // The head may know as much, and stays in any case.
+        if self.state.as_ref().is_none_or(|head| head.newest_offset < newest_offset) {
+            self.state = Some(StateRun { file: run.file.clone(), set: run.set, newest_offset });
+        }
+        Some(at)
+    }
+
+    /// A pair is needed while the log reads something in its directory, or only it says what some
+    /// producer sent. What a later pair has as well was taken from there: only the outcome says it.
+    fn settle_unneeded(
+        &mut self,
+        inherits: &[(BrokerDir, LeaderEpoch)],
+        stamped: &BTreeSet<usize>,
+        state_at: Option<usize>,
+    ) {
         let used = self.used_dirs();
-        self.unneeded.retain(|(dir, _)| !used.contains(dir));
+        let is_needed = |at: usize| match state_at {
+            Some(newest) if at < newest => false,
+            Some(newest) if at == newest => true,
+            Some(_) | None => stamped.contains(&at),
+        };
+        let unneeded = inherits.iter().enumerate();
+        let unneeded = unneeded.filter(|(at, (dir, _))| !is_needed(*at) && !used.contains(dir));
+        self.unneeded = unneeded.map(|(_, pair)| *pair).collect();
     }
 
     /// The leader epochs as they were known before: of deleted records, only the root's last one.
@@ -340,6 +441,10 @@ impl Recovered {
             ),
         })
     }
+}
+
+fn lost_run(run: &Run, what: String) -> Lost {
+    Lost { file: run.file.to_string(), position: 0, what }
 }
 
 fn run_producers(run: &Run) -> &Producers {

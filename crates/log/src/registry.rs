@@ -49,9 +49,15 @@ impl Registry {
 
     /// The partitions whose leadership lasts, in order.
     pub(crate) fn logs(&self) -> Vec<Arc<PartitionLog>> {
-        let mut state = self.state();
-        state.logs.retain(|_, log| log.ended().is_none());
-        state.logs.values().cloned().collect()
+        let mut logs = self.all();
+        logs.retain(|log| log.ended().is_none());
+        logs
+    }
+
+    /// All partitions, in order: what lies in files for one whose leadership ended is needed until
+    /// somebody says that it is not.
+    pub(crate) fn all(&self) -> Vec<Arc<PartitionLog>> {
+        self.state().logs.values().cloned().collect()
     }
 
     pub(crate) fn holds(&self, id: TopicPartitionId) -> bool {

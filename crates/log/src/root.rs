@@ -73,6 +73,11 @@ pub trait RootHandle: Send + Sync + fmt::Debug {
         &self,
         value: Bytes,
     ) -> Pin<Box<dyn Future<Output = Result<(), RootError>> + Send + '_>>;
+
+    /// The root as it is stored; `None` when there is none. To be called after a swap of unknown
+    /// outcome, which it settles: no earlier swap is applied any more when this resolves. An error
+    /// leaves it unknown.
+    fn read(&self) -> Pin<Box<dyn Future<Output = Result<Option<Bytes>, RootError>> + Send + '_>>;
 }
 
 impl Root {

@@ -7,7 +7,7 @@ use talos_common::TopicPartitionId;
 use talos_storage::{FilePath, Storage};
 use tokio::sync::OnceCell;
 
-use crate::runs::{self, RunEntry, RunFileError, RunKind, SegmentEntry};
+use crate::runs::{self, RunEntry, RunFileError, SegmentEntry, Stated};
 
 /// A stretch of one partition in a sorted journal or a segment.
 #[derive(Debug)]
@@ -22,22 +22,29 @@ pub(crate) struct Run {
     pub(crate) max_timestamp: i64,
     /// Set when it is a segment.
     pub(crate) segment: Option<SegmentEntry>,
+    /// Of a sorted journal: the set that its file belongs to.
+    pub(crate) set: u64,
     cluster: [u8; 16],
     entry: OnceCell<Arc<RunEntry>>,
 }
 
 impl Run {
-    /// A run of a sorted journal, whose index is in memory.
-    pub(crate) fn sorted(file: FilePath, entry: RunEntry) -> Arc<Self> {
-        Self::loaded(file, entry, None)
+    /// A run of a sorted journal of the set `set`, whose index is in memory.
+    pub(crate) fn sorted(file: FilePath, set: u64, entry: RunEntry) -> Arc<Self> {
+        Self::loaded(file, entry, None, set)
     }
 
     /// A segment that was just written.
     pub(crate) fn written(file: FilePath, entry: RunEntry, segment: SegmentEntry) -> Arc<Self> {
-        Self::loaded(file, entry, Some(segment))
+        Self::loaded(file, entry, Some(segment), 0)
     }
 
-    fn loaded(file: FilePath, entry: RunEntry, segment: Option<SegmentEntry>) -> Arc<Self> {
+    fn loaded(
+        file: FilePath,
+        entry: RunEntry,
+        segment: Option<SegmentEntry>,
+        set: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
             file,
             base_offset: entry.base_offset,
@@ -45,6 +52,7 @@ impl Run {
             bytes: entry.bytes,
             max_timestamp: entry.max_timestamp(),
             segment,
+            set,
             cluster: [0; 16],
             entry: OnceCell::new_with(Some(Arc::new(entry))),
         })
@@ -63,6 +71,7 @@ impl Run {
             bytes: segment.bytes,
             max_timestamp: segment.max_timestamp,
             segment: Some(segment),
+            set: 0,
             cluster,
             entry: OnceCell::new(),
         })
@@ -75,15 +84,17 @@ impl Run {
     ) -> Result<Arc<RunEntry>, RunFileError> {
         let load = async {
             let len = self.segment.map_or(0, |segment| segment.file_bytes);
-            let index =
-                runs::read_index(storage, &self.file, len, RunKind::Segment, self.cluster).await?;
-            let run = index.runs.into_iter().next().filter(|run| {
+            let stated = Stated::exactly(len);
+            let found = runs::read_index(storage, &self.file, stated, self.cluster).await?;
+            found.warn(&self.file);
+            let run = found.index.runs.into_iter().next().filter(|run| {
                 (run.base_offset, run.end_offset) == (self.base_offset, self.end_offset)
             });
             run.map(Arc::new).ok_or_else(|| RunFileError::Corrupt {
                 file: self.file.clone(),
                 position: 0,
                 what: "the segment holds other offsets than the manifest says".into(),
+                foreign: false,
             })
         };
         self.entry.get_or_try_init(|| load).await.cloned()

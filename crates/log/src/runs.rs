@@ -2,16 +2,19 @@
 //! *segments* (one partition, named by its root). One format for both.
 //!
 //! ```text
-//! header   32 bytes: magic, format, kind, cluster id, CRC-32C
-//! runs     record batches back to back, one run after the other
+//! label    88 bytes: what the file is, its length, length and CRC-32C of the index
 //! index    one entry for each run (see [`RunEntry`]); in a segment, then the manifest
-//! footer   28 bytes: position, length and CRC-32C of the index; CRC-32C of these; magic
+//! runs     record batches back to back, one run after the other
+//! index    the same bytes again
+//! label    the same bytes again
 //! ```
 //!
-//! Numbers are little-endian. A run is cut into blocks of whole batches, each with a CRC-32C in the
+//! Numbers are little-endian. Label and index are derived from the runs, and lie far apart twice, so that
+//! no single damage takes them. A run is cut into blocks of whole batches, each with a CRC-32C in the
 //! index that covers all its bytes, base offsets and leader epochs included: a read takes whole blocks
 //! and checks them.
 
+mod label;
 mod reader;
 
 use std::sync::Arc;
@@ -24,25 +27,16 @@ use talos_storage::FilePath;
 use crate::epochs::Epochs;
 use crate::producers::Producers;
 
-pub(crate) use reader::{RunFileError, read_block_run, read_exact, read_index, stated_cluster};
+pub(crate) use label::LABEL_BYTES;
+pub(crate) use reader::{
+    RunFileError, Stated, read_block_run, read_exact, read_index, stated_cluster,
+};
 
-const MAGIC: [u8; 8] = *b"TALOSRUN";
-const FORMAT: u16 = 1;
-/// Bytes of the header.
-pub(crate) const HEADER_BYTES: u64 = 32;
-/// Bytes of the footer.
-pub(crate) const FOOTER_BYTES: u64 = 28;
+use label::Label;
+
 /// A block is closed once it has this many bytes.
 const BLOCK_BYTES: u64 = 64 << 10;
 const INDEX_VERSION: u8 = 1;
-
-/// What a run file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum RunKind {
-    Sorted = 1,
-    Segment = 2,
-}
 
 /// A stretch of whole batches of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,9 +104,10 @@ pub(crate) struct RunIndex {
 }
 
 /// Builds a run file in memory; its callers keep it below a few dozen MiB.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RunFileBuilder {
     parts: Vec<Bytes>,
+    /// Bytes of `parts`; positions count from the first run until the index in front has a length.
     position: u64,
     runs: Vec<RunEntry>,
     /// Bytes that the runs take in the index, about.
@@ -149,26 +144,9 @@ impl OpenRun {
 }
 
 impl RunFileBuilder {
-    pub(crate) fn new(kind: RunKind, cluster: [u8; 16]) -> Self {
-        let mut header = BytesMut::with_capacity(HEADER_BYTES as usize);
-        header.put_slice(&MAGIC);
-        header.put_u16_le(FORMAT);
-        header.put_u8(kind as u8);
-        header.put_u8(0);
-        header.put_slice(&cluster);
-        let crc = crc32c(&header);
-        header.put_u32_le(crc);
-        Self {
-            parts: vec![header.freeze()],
-            position: HEADER_BYTES,
-            runs: Vec::new(),
-            index_bytes: 0,
-        }
-    }
-
-    /// Bytes so far, those of the index too: producer states may take more than batches.
+    /// Bytes so far, those of both indexes too: producer states may take more than batches.
     pub(crate) fn bytes(&self) -> u64 {
-        self.position + self.index_bytes
+        self.position + 2 * (LABEL_BYTES + self.index_bytes)
     }
 
     /// How much there is, before a run is begun.
@@ -261,41 +239,53 @@ impl RunFileBuilder {
         &self.runs
     }
 
-    /// The whole file in parts, and its index. `manifest` names the segments before this one, oldest
-    /// first; `itself` is this one, whose `file_bytes` is filled in (`None` in a sorted journal).
+    /// The whole file `path` in parts, and its index. `manifest` names the segments before this one,
+    /// oldest first; `itself` is this one, whose `file_bytes` is filled in (`None` in a sorted journal).
     pub(crate) fn finish(
-        mut self,
+        self,
+        cluster: [u8; 16],
+        path: &FilePath,
         manifest: Vec<SegmentEntry>,
         itself: Option<SegmentEntry>,
-    ) -> (Vec<Bytes>, RunIndex) {
+    ) -> Finished {
         let mut index = RunIndex { runs: self.runs, manifest };
         index.manifest.extend(itself);
         let mut out = BytesMut::new();
         index.encode(&mut out);
-        if itself.is_some() {
+        let before_runs = LABEL_BYTES + out.len() as u64;
+        let bytes = self.position + 2 * before_runs;
+        if let Some(last) = index.manifest.last_mut().filter(|_| itself.is_some()) {
             // Its width does not depend on its value.
-            let file_bytes = self.position + out.len() as u64 + FOOTER_BYTES;
-            if let Some(last) = index.manifest.last_mut() {
-                last.file_bytes = file_bytes;
-            }
+            last.file_bytes = bytes;
             out.clear();
             index.encode(&mut out);
         }
-        let mut footer = BytesMut::with_capacity(FOOTER_BYTES as usize);
-        footer.put_u64_le(self.position);
+        index.shift(before_runs);
+        let index_crc = crc32c(&out);
         // An index describes at most some dozen MiB of batches and the manifest.
-        footer.put_u32_le(out.len() as u32);
-        footer.put_u32_le(crc32c(&out));
-        let crc = crc32c(&footer);
-        footer.put_u32_le(crc);
-        footer.put_slice(&MAGIC);
-        self.parts.push(out.freeze());
-        self.parts.push(footer.freeze());
-        (self.parts, index)
+        let index_bytes = out.len() as u32;
+        let label = Label { cluster, path: path.clone(), bytes, index_bytes, index_crc };
+        let (label, encoded) = (label.encode().freeze(), out.freeze());
+        let mut parts = Vec::with_capacity(self.parts.len() + 4);
+        parts.extend([label.clone(), encoded.clone()]);
+        parts.extend(self.parts);
+        parts.extend([encoded, label]);
+        Finished { parts, index, bytes, index_crc }
     }
 }
 
+/// A run file that can be published.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) parts: Vec<Bytes>,
+    pub(crate) index: RunIndex,
+    /// Of all parts.
+    pub(crate) bytes: u64,
+    pub(crate) index_crc: u32,
+}
+
 impl RunIndex {
+    /// With positions that count from the first run.
     fn encode(&self, out: &mut BytesMut) {
         out.put_u8(INDEX_VERSION);
         out.put_u32_le(self.runs.len() as u32);
@@ -333,15 +323,29 @@ impl RunIndex {
         }
     }
 
-    /// Reads what `encode` wrote; `None` for all other bytes.
-    fn decode(mut bytes: Bytes) -> Option<Self> {
+    /// Turns positions that count from the first run into positions in the file.
+    fn shift(&mut self, before_runs: u64) {
+        for run in &mut self.runs {
+            run.position += before_runs;
+            let shifted =
+                |block: &Block| Block { position: block.position + before_runs, ..*block };
+            run.blocks = run.blocks.iter().map(shifted).collect();
+        }
+    }
+
+    /// Reads what `encode` wrote of runs that take `run_bytes` in all; `None` for all other bytes.
+    fn decode(mut bytes: Bytes, run_bytes: u64) -> Option<Self> {
         let from = &mut bytes;
         if from.try_get_u8().ok()? != INDEX_VERSION {
             return None;
         }
         let mut index = Self::default();
         for _ in 0..from.try_get_u32_le().ok()? {
-            index.runs.push(RunEntry::decode(from)?);
+            let run = RunEntry::decode(from)?;
+            if run.position + run.bytes > run_bytes {
+                return None;
+            }
+            index.runs.push(run);
         }
         for _ in 0..from.try_get_u32_le().ok()? {
             index.manifest.push(SegmentEntry {

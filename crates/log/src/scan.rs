@@ -5,6 +5,7 @@
 //! next file's header, in the note behind the last flush, or in the record of a clean stop (P5). So a
 //! lane is read to the end of its last file, beyond anything unreadable, before it is judged.
 
+pub(crate) mod catalog;
 pub(crate) mod cursor;
 pub(crate) mod walk;
 
@@ -19,7 +20,8 @@ use talos_storage::{FileInfo, FilePath, Storage};
 use crate::format::{BatchMeta, Frame, IndexEntry, JournalId, LanePosition};
 use crate::producers::ProducerStamp;
 use crate::run::Run;
-use crate::runs::{self, RunFileError, RunKind};
+use crate::runs::{self, RunFileError, Stated};
+use catalog::Catalogs;
 pub(crate) use walk::ScanError;
 use walk::{Damage, Found, LaneWalk};
 
@@ -62,9 +64,11 @@ pub(crate) struct DirScan {
     /// The newest root generation that a frame says was published (E-J14).
     pub(crate) published: BTreeMap<TopicPartitionId, u64>,
     /// Live sorted journals, as the last catalog frame names them.
-    pub(crate) catalog: Vec<u64>,
+    catalog: Catalogs,
     /// Their runs, by partition and leader epoch.
     pub(crate) runs: Runs,
+    /// Sorted journals that can not be read, or are missing.
+    unreadable: Vec<Unreadable>,
     /// Damage that may have taken a catalog, and the runs of the sorted journals that only it would
     /// have named. Without it they are what an unfinished pass left, and are not needed.
     pub(crate) doubt: Option<(Damage, Runs)>,
@@ -73,6 +77,25 @@ pub(crate) struct DirScan {
 
 /// Runs by partition and leader epoch.
 pub(crate) type Runs = BTreeMap<(TopicPartitionId, LeaderEpoch), Vec<Arc<Run>>>;
+
+/// A sorted journal whose index can not be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Unreadable {
+    number: u64,
+    pub(crate) file: FilePath,
+    pub(crate) position: u64,
+    pub(crate) what: String,
+}
+
+/// What of a partition may lie in a sorted journal that can not be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Missing<'a> {
+    pub(crate) file: &'a Unreadable,
+    /// Where its runs in the directory end (exclusive); `None`: nobody says.
+    pub(crate) end_offset: Option<i64>,
+    /// Whether its newest producer state in the directory can not be read.
+    pub(crate) state: bool,
+}
 
 #[derive(Debug, Default)]
 struct LaneScan {
@@ -118,8 +141,8 @@ pub(crate) async fn scan(
     Ok(scan)
 }
 
-/// Reads the indexes of the sorted journals that the catalog names. What is named exists: a missing or
-/// unreadable one concerns every partition of the directory.
+/// Reads the indexes of the sorted journals that the catalog names. What is named exists: one that is
+/// missing or unreadable is kept in mind, and concerns the partitions that have runs in it.
 async fn read_sorted(
     storage: &Arc<dyn Storage>,
     cluster: [u8; 16],
@@ -127,32 +150,54 @@ async fn read_sorted(
     files: &[FileInfo],
     scan: &mut DirScan,
 ) -> Result<(), ScanError> {
-    let unnamed = files.iter().filter_map(|info| match info.path {
-        FilePath::Sorted { number, .. } => Some(number),
-        _ => None,
-    });
-    let unnamed: Vec<u64> = match &scan.doubt {
-        Some(_) => unnamed.filter(|number| !scan.catalog.contains(number)).collect(),
-        None => Vec::new(),
-    };
-    let named = scan.catalog.len();
-    for (at, number) in scan.catalog.clone().into_iter().chain(unnamed).enumerate() {
+    let listed: BTreeMap<u64, u64> = files
+        .iter()
+        .filter_map(|info| match info.path {
+            FilePath::Sorted { number, .. } => Some((number, info.len)),
+            _ => None,
+        })
+        .collect();
+    let mut wanted: Vec<(u64, u64, Stated)> = Vec::new();
+    for file in scan.catalog.files() {
+        let stated = Stated { index_crc: Some(file.index_crc), ..Stated::exactly(file.bytes) };
+        wanted.push((file.number, file.set, stated));
+        if listed.get(&file.number).is_some_and(|len| *len != file.bytes) {
+            let (len, path) =
+                (listed.get(&file.number), FilePath::Sorted { dir, number: file.number });
+            tracing::error!(file = %path, ?len, stated = file.bytes, "a file has another length");
+        }
+    }
+    if scan.doubt.is_some() {
+        let unnamed = listed.iter().filter(|(number, _)| !scan.catalog.names(**number));
+        wanted.extend(unnamed.map(|(number, len)| (*number, *number, Stated::listed(*len))));
+    }
+    if let Some((damage, _)) = &scan.doubt
+        && wanted.len() < scan.catalog.file_count()
+    {
+        // Some are gone, and what said which is damaged.
+        let Damage { file, position, what, .. } = damage.clone();
+        scan.unreadable.push(Unreadable { number: u64::MAX, file, position, what });
+    }
+    for (number, set, stated) in wanted {
         let file = FilePath::Sorted { dir, number };
-        let len = files.iter().find(|info| info.path == file).map_or(0, |info| info.len);
-        let index = runs::read_index(storage, &file, len, RunKind::Sorted, cluster).await;
-        let index = index.map_err(|error| match error {
-            RunFileError::Storage(error) => ScanError::Storage(error),
-            RunFileError::Corrupt { file, position, what } => {
-                ScanError::Corrupt { file, position, what }
+        match runs::read_index(storage, &file, stated, cluster).await {
+            Ok(found) => {
+                found.warn(&file);
+                let named = scan.catalog.names(number);
+                let runs = match &mut scan.doubt {
+                    Some((_, runs)) if !named => runs,
+                    _ => &mut scan.runs,
+                };
+                for entry in found.index.runs {
+                    let pair = (entry.partition, entry.leader_epoch);
+                    runs.entry(pair).or_default().push(Run::sorted(file.clone(), set, entry));
+                }
             }
-        })?;
-        let runs = match &mut scan.doubt {
-            Some((_, runs)) if at >= named => runs,
-            _ => &mut scan.runs,
-        };
-        for entry in index.runs {
-            let pair = (entry.partition, entry.leader_epoch);
-            runs.entry(pair).or_default().push(Run::sorted(file.clone(), entry));
+            Err(RunFileError::Storage(error)) => return Err(ScanError::Storage(error)),
+            Err(RunFileError::Corrupt { file, position, what, .. }) => {
+                tracing::error!(%file, position, what, "a sorted journal can not be read");
+                scan.unreadable.push(Unreadable { number, file, position, what });
+            }
         }
     }
     Ok(())
@@ -177,6 +222,10 @@ impl LaneReader {
         walk.require_headers();
         let (damage, doubt) = walk.damage();
         self.lane_scan.damage = damage;
+        let doubt = doubt.or_else(|| {
+            let what = "parts of the catalog are missing";
+            (!scan.catalog.is_complete()).then(|| walk.at_catalog(what))
+        });
         scan.doubt = scan.doubt.take().or(doubt.map(|hole| (hole, Runs::new())));
         for mut batch in self.batches {
             let end = batch.end();
@@ -209,8 +258,7 @@ impl LaneReader {
                 let at = LanePosition { file: found.id.number, position: found.at };
                 self.lane_scan.indexes.push(IndexFrame { since, at, entries });
             }
-            // Catalogs follow each other: the last one holds.
-            Frame::Catalog { sorted, .. } => scan.catalog = sorted,
+            Frame::Catalog { .. } | Frame::Sorted { .. } => scan.catalog.take(&frame),
             Frame::Header(_) | Frame::Flush(_) | Frame::Note { .. } | Frame::Close { .. } => {}
         }
         Ok(())
@@ -247,6 +295,24 @@ impl LaneReader {
 }
 
 impl DirScan {
+    /// What of `pair` may lie in a sorted journal that can not be read.
+    pub(crate) fn missing_of(&self, pair: (TopicPartitionId, LeaderEpoch)) -> Option<Missing<'_>> {
+        let first = self.unreadable.first()?;
+        let unreadable = |number| self.unreadable.iter().find(|file| file.number == number);
+        // One that only a damaged catalog would have named: nobody says what is in it.
+        let unnamed = self.unreadable.iter().find(|file| !self.catalog.names(file.number));
+        match (unnamed, self.catalog.end_of(pair)) {
+            (Some(file), _) => Some(Missing { file, end_offset: None, state: true }),
+            (None, Some(end)) => {
+                let state = end.state.and_then(unreadable);
+                let (file, end_offset) = (state.unwrap_or(first), Some(end.end_offset));
+                Some(Missing { file, end_offset, state: state.is_some() })
+            }
+            (None, None) if self.catalog.is_complete() => None,
+            (None, None) => Some(Missing { file: first, end_offset: None, state: true }),
+        }
+    }
+
     /// The damage that may have taken batches of `partition` written under `leader_epoch`, unless
     /// what was found proves otherwise: `end_offset` is where the batches end that count, and `proven`
     /// where the last of them lies. A ghost proves nothing (E-J7).

@@ -3,7 +3,8 @@
 //!
 //! One pass: every partition's batches in closed journals (and in directories that are inherited) go
 //! into a segment when there are enough of them, else into a sorted journal with those of other
-//! partitions. The order of durable steps is the point:
+//! partitions. Sorted journals are merged by size, those of former epochs are read where they lie
+//! (E-W15). The order of durable steps is the point:
 //!
 //! ```text
 //! segment durable → root swapped → published frame durable ┐
@@ -12,7 +13,10 @@
 //!
 //! A pass that is cut off anywhere leaves files that nothing names.
 
+mod catalog;
 mod files;
+mod plan;
+mod segments;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,13 +24,12 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use talos_common::{BrokerDir, Env, LaneId, TopicPartitionId};
-use talos_protocol::batch::BatchHeader;
 use talos_storage::{Error as StorageError, FilePath, Storage};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::extent::Place;
-use crate::format::{Frame, JournalId};
+use crate::format::{JournalId, SortedFile};
 use crate::lane::Lane;
 use crate::partition::PartitionLog;
 use crate::partition::ReadError;
@@ -34,19 +37,12 @@ use crate::partition::tiers::Sortable;
 use crate::producers::Producers;
 use crate::registry::Registry;
 use crate::root::RootError;
-use crate::run::Run;
-use crate::runs::{RunFileBuilder, RunFileError, RunKind, SegmentEntry};
-use files::{SortedFiles, SourceReader, delete_all, push_all};
+use crate::runs::RunFileError;
+use files::{Exchange, NewFile, SortedFiles};
+use plan::Merge;
 
-/// More live sorted journals than this are merged.
-const MAX_SORTED: usize = 32;
-/// A segment's file goes this long after the root stopped reaching it: readers may be at it.
-const DELETE_DELAY: Duration = Duration::from_secs(60);
 /// Between looks at what may go, and after a pass that failed.
 const PAUSE: Duration = Duration::from_secs(30);
-
-/// Control frames in one flush, which must fit into one file.
-const FRAMES_PER_FLUSH: usize = 1_000;
 
 /// What a sorter is made of.
 #[derive(Debug)]
@@ -73,28 +69,28 @@ pub(crate) struct Sorter {
     replaced_below: u64,
     /// Numbers are never used again, whatever became of their files.
     next_sorted: Arc<AtomicU64>,
-    /// Live sorted journals of this directory and the runs in them.
-    live: BTreeMap<u64, Vec<LiveRun>>,
-    /// The sorted journal that holds a partition's newest producer state.
-    newest_state: BTreeMap<TopicPartitionId, u64>,
+    /// Of the last catalog.
+    generation: u64,
+    /// Live sorted journals of this directory.
+    live: BTreeMap<u64, LiveFile>,
+    /// Where a partition's newest producer state lies in them.
+    newest_state: BTreeMap<TopicPartitionId, NewestState>,
     /// Up to which offset of its producers' batches a partition's state was saved by this sorter.
     saved: BTreeMap<TopicPartitionId, Option<i64>>,
     dying: VecDeque<(Instant, FilePath)>,
 }
 
 #[derive(Debug)]
-struct LiveRun {
-    partition: TopicPartitionId,
-    has_producers: bool,
+struct LiveFile {
+    stated: SortedFile,
+    /// Bytes of the batches in it when it was written.
+    batch_bytes: u64,
 }
 
-/// A run that takes the place of others once the catalog is durable.
-#[derive(Debug)]
-struct Exchange {
-    log: Arc<PartitionLog>,
-    range: (i64, i64),
+#[derive(Clone, Copy, Debug)]
+struct NewestState {
     file: u64,
-    index: usize,
+    has_producers: bool,
 }
 
 /// What a pass wrote before it is named.
@@ -129,6 +125,7 @@ impl Sorter {
             parts,
             replaced_below: 0,
             next_sorted: Arc::default(),
+            generation: 0,
             live: BTreeMap::new(),
             newest_state: BTreeMap::new(),
             saved: BTreeMap::new(),
@@ -176,8 +173,9 @@ impl Sorter {
     /// where they are, with the files from the first of them on, and the pass fails at its end.
     async fn pass(&mut self) -> Result<(), PassError> {
         let upto = *self.parts.current_file.borrow_and_update();
+        let merge = self.plan(upto);
         let mut sorted = SortedFiles::new(self);
-        let collected = match self.collect(&mut sorted, upto).await {
+        let collected = match self.collect(&mut sorted, &merge, upto).await {
             Ok(collected) => sorted.flush().await.map(|()| collected),
             Err(error) => Err(error),
         };
@@ -189,256 +187,182 @@ impl Sorter {
             }
         };
         let SortedFiles { files, exchanges, .. } = sorted;
-        let named: Vec<u64> = self.live.keys().chain(files.keys()).copied().collect();
         let replaced_below = replaced_below.max(self.replaced_below);
-        self.state_catalog(named, replaced_below).await?;
-        self.exchange(files, exchanges, &logs);
+        let dead = self.enlist(&files, &exchanges);
+        self.state_catalog(&exchanges, replaced_below).await?;
+        self.exchange(&files, exchanges, &logs);
         let dir = self.parts.dir;
         for number in self.replaced_below..replaced_below {
             let id = JournalId { dir, lane: self.parts.lane_id, number };
             self.parts.storage.delete(&id.path()).await?;
         }
         self.replaced_below = replaced_below;
-        self.drop_dead_sorted().await?;
+        for number in dead {
+            self.parts.storage.delete(&FilePath::Sorted { dir, number }).await?;
+        }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Which batches are in files that nothing is written to any more.
+    fn is_closed(&self, upto: u64) -> impl Fn(&Place) -> bool + Copy + use<> {
+        let dir = self.parts.dir;
+        move |place| {
+            let Place::Journal { id, .. } = place;
+            id.dir != dir || id.number < upto
+        }
+    }
+
+    /// What of the sorted journals is written again with what this pass sorts.
+    fn plan(&self, upto: u64) -> Merge {
+        let own = self.parts.dir;
+        let mut sets = BTreeMap::new();
+        let mut files: BTreeMap<u64, u64> = BTreeMap::new();
+        for (number, file) in &self.live {
+            sets.insert((own, file.stated.set), 0);
+            files.insert(*number, 0);
+        }
+        let mut incoming = 0;
+        for log in self.parts.registry.all() {
+            incoming += log.sortable_bytes(self.is_closed(upto));
+            if let Some(state) = log.inherited_state()
+                && let FilePath::Sorted { dir, .. } = state.file
+            {
+                sets.entry((dir, state.set)).or_default();
+            }
+            for run in log.sorted_runs_beside(&[]) {
+                let FilePath::Sorted { dir, number } = run.file else { continue };
+                *sets.entry((dir, run.set)).or_default() += run.bytes;
+                if dir == own {
+                    *files.entry(number).or_default() += run.bytes;
+                }
+            }
+        }
+        let half_dead = files.into_iter().filter(|(number, bytes)| {
+            self.live.get(number).is_some_and(|file| bytes * 2 < file.batch_bytes)
+        });
+        let half_dead = half_dead.map(|(number, _)| FilePath::Sorted { dir: own, number });
+        Merge { sets: plan::choose(&sets, incoming, own), files: half_dead.collect() }
     }
 
     /// Writes what may be sorted of every partition into segments, or into `sorted`.
     async fn collect(
         &mut self,
         sorted: &mut SortedFiles,
+        merge: &Merge,
         upto: u64,
     ) -> Result<Collected, PassError> {
-        let dir = self.parts.dir;
-        let is_closed = |place: &Place| {
-            let Place::Journal { id, .. } = place;
-            id.dir != dir || id.number < upto
-        };
-        let merge = self.live.len() > MAX_SORTED;
         let mut collected = Collected { logs: Vec::new(), replaced_below: upto, failed: None };
         for log in self.parts.registry.logs() {
-            let source = log.sortable(is_closed);
-            let first_file = source.first_file(dir);
-            match self.sort_one(&log, source, merge, sorted).await {
-                Ok(()) => collected.logs.push(log),
+            let source = log.sortable(self.is_closed(upto));
+            let first_file = source.first_file(self.parts.dir);
+            let error = match self.sort_one(&log, source, merge, sorted).await {
+                Ok(not_merged) => {
+                    collected.logs.push(Arc::clone(&log));
+                    not_merged
+                }
                 Err(error) => {
-                    tracing::warn!(partition = %log.id(), %error, "a partition is not sorted");
                     let kept = first_file.unwrap_or(upto);
                     collected.replaced_below = collected.replaced_below.min(kept);
-                    collected.failed.get_or_insert(error);
+                    Some(error)
                 }
+            };
+            if let Some(error) = error {
+                tracing::warn!(partition = %log.id(), %error, "a partition is not sorted");
+                collected.failed.get_or_insert(error);
             }
             sorted.publish_if_full().await?;
         }
         Ok(collected)
     }
 
+    /// An error: its raw batches stay where they are. `Some`: runs that were to be merged stay.
     async fn sort_one(
         &mut self,
         log: &Arc<PartitionLog>,
-        mut source: Sortable,
-        merge: bool,
+        source: Sortable,
+        merge: &Merge,
         sorted: &mut SortedFiles,
-    ) -> Result<(), PassError> {
-        let dir = self.parts.dir;
-        let inherited = |run: &Arc<Run>| run.file.dir().is_some_and(|of| of != dir);
+    ) -> Result<Option<PassError>, PassError> {
+        let id = log.id();
         let newest = source.producers.newest_offset();
         if source.bytes() >= self.parts.segment_bytes {
             self.write_segments(log, source).await?;
             // The head's footer has the producer state from now on.
-            self.newest_state.remove(&log.id());
-            self.saved.insert(log.id(), newest);
-            return Ok(());
+            self.newest_state.remove(&id);
+            self.saved.insert(id, newest);
+            log.drop_inherited_state();
+            return Ok(None);
         }
-        if !merge && !source.runs.iter().any(inherited) {
-            source.runs.clear();
-        }
-        let is_saved = self.saved.get(&log.id()).copied().flatten() >= newest;
-        let moves = merge && self.newest_state.contains_key(&log.id());
-        sorted.add(log, source, moves || !is_saved).await
+        let inherited = log.inherited_state();
+        let saved = self.saved.get(&id).copied().flatten();
+        let saved = saved.max(inherited.as_ref().and_then(|state| state.newest_offset));
+        let moves = match self.newest_state.get(&id) {
+            Some(state) => self.live.get(&state.file).is_some_and(|file| {
+                let path = FilePath::Sorted { dir: self.parts.dir, number: state.file };
+                merge.takes(&path, file.stated.set)
+            }),
+            None => inherited.is_some_and(|state| merge.takes(&state.file, state.set)),
+        };
+        let keep_state = moves || saved < newest;
+        let (pieces, last) = source.pieces(|run| merge.takes_run(run));
+        sorted.add(log, pieces, last, keep_state).await
     }
 
-    /// Makes a catalog durable, and before it, what is known of the roots: from then on what it does not
-    /// name may go, which an older root may need (E-J14).
-    async fn state_catalog(&self, sorted: Vec<u64>, replaced_below: u64) -> Result<(), PassError> {
-        let logs = self.parts.registry.logs();
-        let mut frames: Vec<Frame> = logs.iter().filter_map(|log| log.published()).collect();
-        frames.push(Frame::Catalog { sorted, replaced_below });
-        self.make_durable(&frames).await
-    }
-
-    /// Makes the frames durable, in their order.
-    async fn make_durable(&self, frames: &[Frame]) -> Result<(), PassError> {
-        for some in frames.chunks(FRAMES_PER_FLUSH) {
-            let durable = self.parts.lane.push_control(some).map_err(|_| PassError::Closed)?;
-            durable.await.map_err(|_| PassError::Closed)?;
+    /// Takes new files up and leaves out those in which nothing is needed, once places are exchanged.
+    /// Gives the latter.
+    fn enlist(&mut self, files: &BTreeMap<u64, NewFile>, exchanges: &[Exchange]) -> Vec<u64> {
+        for exchange in exchanges.iter().filter(|exchange| exchange.has_state) {
+            let Exchange { log, file, index, .. } = exchange;
+            let run = files.get(file).and_then(|file| file.runs.get(*index));
+            let state = run.and_then(|run| run.known()).map(|entry| &entry.producers);
+            let has_producers = state.is_some_and(|state| !state.is_empty());
+            self.newest_state.insert(log.id(), NewestState { file: *file, has_producers });
+            self.saved.insert(log.id(), state.and_then(Producers::newest_offset));
         }
-        Ok(())
+        self.newest_state.retain(|id, _| self.parts.registry.holds(*id));
+        self.saved.retain(|id, _| self.parts.registry.holds(*id));
+        let mut replaced: BTreeMap<TopicPartitionId, Vec<(i64, i64)>> = BTreeMap::new();
+        for exchange in exchanges {
+            replaced.entry(exchange.log.id()).or_default().push(exchange.range);
+        }
+        let mut used: BTreeSet<u64> = files.keys().copied().collect();
+        for log in self.parts.registry.all() {
+            let ranges = replaced.get(&log.id()).map_or(&[][..], Vec::as_slice);
+            used.extend(log.sorted_runs_beside(ranges).iter().filter_map(|run| match run.file {
+                FilePath::Sorted { dir, number } if dir == self.parts.dir => Some(number),
+                _ => None,
+            }));
+            let state = self.newest_state.get(&log.id()).filter(|state| state.has_producers);
+            used.extend(state.filter(|_| log.has_producers()).map(|state| state.file));
+        }
+        for (number, file) in files {
+            let batch_bytes = file.runs.iter().map(|run| run.bytes).sum();
+            self.live.insert(*number, LiveFile { stated: file.stated, batch_bytes });
+        }
+        let dead: Vec<u64> =
+            self.live.keys().filter(|number| !used.contains(number)).copied().collect();
+        self.live.retain(|number, _| used.contains(number));
+        let live = &self.live;
+        self.newest_state.retain(|_, state| live.contains_key(&state.file));
+        dead
     }
 
     /// The catalog is durable: readers take the new places.
     fn exchange(
         &mut self,
-        files: BTreeMap<u64, Vec<Arc<Run>>>,
+        files: &BTreeMap<u64, NewFile>,
         exchanges: Vec<Exchange>,
         logs: &[Arc<PartitionLog>],
     ) {
-        for (number, runs) in &files {
-            let live = runs.iter().filter_map(|run| {
-                let entry = run.known()?;
-                let has_producers = !entry.producers.is_empty();
-                Some(LiveRun { partition: entry.partition, has_producers })
-            });
-            self.live.insert(*number, live.collect());
-        }
-        for Exchange { log, range, file, index } in exchanges {
-            self.newest_state.insert(log.id(), file);
-            let run = files.get(&file).and_then(|runs| runs.get(index));
-            let state = run.and_then(|run| run.known()).map(|entry| &entry.producers);
-            self.saved.insert(log.id(), state.and_then(Producers::newest_offset));
+        for Exchange { log, range, file, index, has_state } in exchanges {
+            let run = files.get(&file).and_then(|file| file.runs.get(index));
             if let Some(run) = run.filter(|run| run.bytes > 0) {
                 log.replace(range.0, range.1, vec![Arc::clone(run)]);
             }
+            if has_state {
+                log.drop_inherited_state();
+            }
         }
-        self.newest_state.retain(|id, _| self.parts.registry.holds(*id));
-        self.saved.retain(|id, _| self.parts.registry.holds(*id));
         self.parts.registry.note_unneeded(logs, self.parts.dir);
-    }
-
-    /// Lets sorted journals go in which no run is needed: a catalog without them first.
-    async fn drop_dead_sorted(&mut self) -> Result<(), PassError> {
-        let mut used = BTreeSet::new();
-        let mut emptied = BTreeSet::new();
-        for log in self.parts.registry.logs() {
-            used.extend(log.run_files());
-            if !log.has_producers() {
-                emptied.insert(log.id());
-            }
-        }
-        let dir = self.parts.dir;
-        let is_live = |number: u64, runs: &[LiveRun]| {
-            used.contains(&FilePath::Sorted { dir, number })
-                || runs.iter().any(|run| {
-                    let newest = self.newest_state.get(&run.partition) == Some(&number);
-                    let open = self.parts.registry.holds(run.partition);
-                    run.has_producers && newest && open && !emptied.contains(&run.partition)
-                })
-        };
-        let dead: Vec<u64> = self
-            .live
-            .iter()
-            .filter(|(number, runs)| !is_live(**number, runs))
-            .map(|(number, _)| *number)
-            .collect();
-        if dead.is_empty() {
-            return Ok(());
-        }
-        let sorted = self.live.keys().filter(|number| !dead.contains(number)).copied().collect();
-        self.state_catalog(sorted, self.replaced_below).await?;
-        for number in dead {
-            self.live.remove(&number);
-            self.parts.storage.delete(&FilePath::Sorted { dir, number }).await?;
-        }
-        Ok(())
-    }
-
-    /// Publishes all of `source` as segments and makes the root reach them.
-    async fn write_segments(
-        &mut self,
-        log: &Arc<PartitionLog>,
-        source: Sortable,
-    ) -> Result<(), PassError> {
-        let Some((base_offset, _)) = source.range() else { return Ok(()) };
-        let mut paths = Vec::new();
-        let outcome = match self.publish_all(log, &source, &mut paths).await {
-            Ok(segments) => log.publish_segments(base_offset, segments).await.map_err(Into::into),
-            Err(error) => Err(error),
-        };
-        match &outcome {
-            // They may be reached, now or by the next leader.
-            Ok(()) | Err(PassError::Root(RootError::Uncertain(_))) => return outcome,
-            Err(PassError::Root(RootError::Fenced | RootError::Corrupt(_))) => return outcome,
-            Err(_) => {}
-        }
-        delete_all(&self.parts.storage, paths).await;
-        outcome
-    }
-
-    /// Writes `source` into segments; gives also the names of those that may be there after an error.
-    async fn publish_all(
-        &mut self,
-        log: &Arc<PartitionLog>,
-        source: &Sortable,
-        paths: &mut Vec<FilePath>,
-    ) -> Result<Vec<Arc<Run>>, PassError> {
-        let mut manifest = source.manifest.clone();
-        let mut segments = Vec::new();
-        let mut reader = SourceReader::new(source);
-        let mut next = reader.next(log, &self.parts.storage).await?;
-        while !next.is_empty() {
-            let mut file = RunFileBuilder::new(RunKind::Segment, self.parts.cluster);
-            let first = BatchHeader::parse(next.first().map_or(&[], |batch| batch))?.base_offset;
-            let mut run = file.begin(log.id(), log.leader_epoch(), first);
-            // One piece at least: every segment holds something.
-            loop {
-                push_all(&mut file, &mut run, next)?;
-                next = reader.next(log, &self.parts.storage).await?;
-                if next.is_empty() || file.bytes() >= self.parts.segment_bytes {
-                    break;
-                }
-            }
-            let end = run.end_offset();
-            file.end(run, source.epochs.below(end), source.producers.below(end));
-            segments.push(self.publish_segment(log, file, &mut manifest, paths).await?);
-        }
-        Ok(segments)
-    }
-
-    async fn publish_segment(
-        &self,
-        log: &Arc<PartitionLog>,
-        file: RunFileBuilder,
-        manifest: &mut Vec<SegmentEntry>,
-        paths: &mut Vec<FilePath>,
-    ) -> Result<Arc<Run>, PassError> {
-        let attempt = self.parts.env.rng.u64(..);
-        let itself = file.runs().first().map(|run| SegmentEntry {
-            base_offset: run.base_offset,
-            end_offset: run.end_offset,
-            leader_epoch: run.leader_epoch,
-            attempt,
-            bytes: run.bytes,
-            file_bytes: 0,
-            max_timestamp: run.max_timestamp(),
-        });
-        let (parts, index) = file.finish(manifest.clone(), itself);
-        let (run, segment) = index
-            .runs
-            .into_iter()
-            .next()
-            .zip(index.manifest.last().copied())
-            .ok_or(PassError::Closed)?;
-        let path = segment.path(log.id());
-        paths.push(path.clone());
-        self.parts.storage.publish(&path, parts).await?;
-        *manifest = index.manifest;
-        Ok(Run::written(path, run, segment))
-    }
-
-    async fn delete_dead_segments(&mut self) {
-        let now = self.parts.env.clock.now();
-        for log in self.parts.registry.logs() {
-            self.dying.extend(log.take_dead_segments().into_iter().map(|path| (now, path)));
-        }
-        while let Some((since, path)) = self.dying.front() {
-            if now.duration_since(*since) < DELETE_DELAY {
-                return;
-            }
-            if let Err(error) = self.parts.storage.delete(path).await {
-                tracing::warn!(%path, %error, "a segment can not be deleted; it is tried again");
-                return;
-            }
-            self.dying.pop_front();
-        }
     }
 }

@@ -5,7 +5,7 @@
 mod support;
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Wake, Waker};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use support::{Running, World, batch, partition, produce, read_all};
 use talos_common::{Env, LeaderEpoch, TopicPartitionId};
-use talos_log::root::{RootError, RootHandle};
+use talos_log::root::{Root, RootError, RootHandle};
 use talos_log::tail_cache::{Piece, TailCache};
 use talos_log::waiters::FetchWaiter;
 use talos_log::{AppendError, LaneEnd, LogOptions, OpenRequest, PartitionLog, ReadError};
@@ -46,10 +46,41 @@ impl RootHandle for ToldRoot {
         let answer = self.answer.lock().unwrap().clone();
         Box::pin(std::future::ready(answer.map_or(Ok(()), Err)))
     }
+
+    fn read(&self) -> Pin<Box<dyn Future<Output = Result<Option<Bytes>, RootError>> + Send + '_>> {
+        let answer = self.answer.lock().unwrap().clone();
+        Box::pin(std::future::ready(answer.map_or(Ok(None), Err)))
+    }
+}
+
+/// A root that applies every swap and may lose its answers; keeps all that was ever written.
+#[derive(Debug, Default)]
+struct DoubtfulRoot {
+    written: Mutex<Vec<Bytes>>,
+    loses_answers: AtomicBool,
+}
+
+impl RootHandle for DoubtfulRoot {
+    fn swap(
+        &self,
+        value: Bytes,
+    ) -> Pin<Box<dyn Future<Output = Result<(), RootError>> + Send + '_>> {
+        self.written.lock().unwrap().push(value);
+        let lost = self.loses_answers.load(Ordering::Relaxed);
+        let answer = if lost { Err(RootError::Uncertain("planned".into())) } else { Ok(()) };
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn read(&self) -> Pin<Box<dyn Future<Output = Result<Option<Bytes>, RootError>> + Send + '_>> {
+        Box::pin(std::future::ready(Ok(self.written.lock().unwrap().last().cloned())))
+    }
 }
 
 /// Opens a new partition of `running` with `root`.
-async fn open_with(running: &Running, root: &Arc<ToldRoot>) -> Arc<PartitionLog> {
+async fn open_with<Handle: RootHandle + 'static>(
+    running: &Running,
+    root: &Arc<Handle>,
+) -> Arc<PartitionLog> {
     let request = OpenRequest {
         id: partition(200),
         leader_epoch: LeaderEpoch(0),
@@ -80,6 +111,29 @@ async fn e_j4_a_root_that_refuses_its_leader_moves_nothing() {
     }
     *root.answer.lock().unwrap() = None;
     assert_eq!(log.advance_log_start(3).await, Ok(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_j14_a_root_of_unknown_outcome_is_read_again_and_no_generation_is_given_twice() {
+    let (env, storage) = setup(6, MemoryOptions::default());
+    let running = start(&env, &storage, &mut World::default(), 8 << 10).await;
+    let root = Arc::new(DoubtfulRoot::default());
+    let log = open_with(&running, &root).await;
+    for _ in 0..5 {
+        produce(&log, &batch(&["a"], 0)).await;
+    }
+    root.loses_answers.store(true, Ordering::Relaxed);
+    assert!(matches!(log.advance_log_start(2).await, Err(RootError::Uncertain(_))));
+    assert_eq!(log.offsets().log_start, 0);
+    root.loses_answers.store(false, Ordering::Relaxed);
+    // It was applied: what lies below counts no more, and it is not undone.
+    assert_eq!(log.advance_log_start(1).await, Ok(2));
+    assert_eq!(log.offsets().log_start, 2);
+    assert_eq!(log.advance_log_start(4).await, Ok(4));
+    let written = root.written.lock().unwrap().clone();
+    let roots: Vec<_> = written.iter().map(|bytes| Root::decode(bytes).unwrap()).collect();
+    let seen: Vec<_> = roots.iter().map(|root| (root.generation, root.log_start)).collect();
+    assert_eq!(seen, [(1, 2), (2, 4)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,8 @@ use talos_common::{
 };
 use talos_log::format::{
     BATCH_PREFIX_BYTES, BatchMeta, FORMAT, FRAME_HEADER_BYTES, FileHeader, FlushHeader, Frame,
-    FrameError, IndexEntry, JournalId, LanePosition, parse, put_batch, put_frame, toggle_mask,
+    FrameError, IndexEntry, JournalId, LanePosition, SortedEnd, SortedFile, parse, put_batch,
+    put_frame, toggle_mask,
 };
 use talos_log::root::{Head, Root};
 use talos_protocol::batch::BatchHeader;
@@ -53,6 +54,21 @@ fn index_entry() -> impl Strategy<Value = IndexEntry> {
     })
 }
 
+fn sorted_file() -> impl Strategy<Value = SortedFile> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>())
+        .prop_map(|(number, set, bytes, index_crc)| SortedFile { number, set, bytes, index_crc })
+}
+
+fn sorted_end() -> impl Strategy<Value = SortedEnd> {
+    let state = proptest::option::of(0..u64::MAX);
+    (partition(), any::<i32>(), any::<i64>(), state).prop_map(
+        |(partition, epoch, end_offset, state)| {
+            let leader_epoch = LeaderEpoch(epoch);
+            SortedEnd { partition, leader_epoch, end_offset, state }
+        },
+    )
+}
+
 /// Every kind of frame but batches.
 fn control() -> impl Strategy<Value = Frame> {
     let flush = (position(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
@@ -72,8 +88,17 @@ fn control() -> impl Strategy<Value = Frame> {
     );
     let index = (position(), vec(index_entry(), 0..20))
         .prop_map(|(since, entries)| Frame::Index { since, entries });
-    let catalog = (vec(any::<u64>(), 0..20), any::<u64>())
-        .prop_map(|(sorted, replaced_below)| Frame::Catalog { sorted, replaced_below });
+    let catalog = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>()).prop_map(
+        |(generation, replaced_below, files, partitions)| Frame::Catalog {
+            generation,
+            replaced_below,
+            files,
+            partitions,
+        },
+    );
+    let sorted = (any::<u64>(), vec(sorted_file(), 0..20), vec(sorted_end(), 0..20)).prop_map(
+        |(generation, files, partitions)| Frame::Sorted { generation, files, partitions },
+    );
     prop_oneof![
         header().prop_map(Frame::Header),
         flush,
@@ -81,6 +106,7 @@ fn control() -> impl Strategy<Value = Frame> {
         published,
         index,
         catalog,
+        sorted,
         any::<u64>().prop_map(|next_file| Frame::Close { next_file }),
         position().prop_map(|durable_to| Frame::Note { durable_to }),
     ]

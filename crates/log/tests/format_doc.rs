@@ -12,8 +12,8 @@ use talos_common::{
     BrokerDir, BrokerEpoch, BrokerId, LaneId, LeaderEpoch, TopicId, TopicPartitionId,
 };
 use talos_log::format::{
-    BatchMeta, FORMAT, FileHeader, FlushHeader, Frame, IndexEntry, JournalId, parse, put_batch,
-    put_frame, toggle_mask,
+    BatchMeta, FORMAT, FileHeader, FlushHeader, Frame, IndexEntry, JournalId, SortedEnd,
+    SortedFile, parse, put_batch, put_frame, toggle_mask,
 };
 use talos_log::root::{Head, Root};
 use talos_protocol::records::{BatchBuilder, NewRecord};
@@ -62,7 +62,25 @@ fn frames() -> BTreeMap<&'static str, Frame> {
         ("open", Frame::Open { partition, leader_epoch: LeaderEpoch(6), epoch_start: 101 }),
         ("published", Frame::Published { partition, end_offset: 101, root_generation: 9 }),
         ("index", Frame::Index { since: at(2, 90), entries: vec![entry] }),
-        ("catalog", Frame::Catalog { sorted: vec![1, 4], replaced_below: 2 }),
+        ("catalog", Frame::Catalog { generation: 6, replaced_below: 2, files: 1, partitions: 1 }),
+        (
+            "sorted",
+            Frame::Sorted {
+                generation: 6,
+                files: vec![SortedFile {
+                    number: 5,
+                    set: 4,
+                    bytes: 70_000,
+                    index_crc: 0x0102_0304,
+                }],
+                partitions: vec![SortedEnd {
+                    partition,
+                    leader_epoch: LeaderEpoch(5),
+                    end_offset: 101,
+                    state: Some(5),
+                }],
+            },
+        ),
         ("close", Frame::Close { next_file: 3 }),
         ("note", Frame::Note { durable_to: at(2, 300) }),
     ])

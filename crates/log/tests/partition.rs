@@ -11,8 +11,8 @@ use support::{World, batch, partition, produce, read_all, stamped};
 use talos_common::{Env, LeaderEpoch};
 use talos_log::waiters::FetchWaiter;
 use talos_log::{AppendError, LaneEnd, LogOptions, ReadError};
-use talos_storage::Storage;
 use talos_storage::memory::{Crash, Fault, MemoryOptions, MemoryStorage};
+use talos_storage::{FilePath, Storage};
 
 fn small() -> LogOptions {
     LogOptions { lane_bytes: 64 << 10, tail_cache_bytes: 8 << 10, ..LogOptions::default() }
@@ -164,6 +164,53 @@ async fn a_full_store_refuses_definitely_and_serves_again_without_a_restart() {
     }
     assert_eq!(produce(log, &batch(&["after"], 0)).await, count as i64);
     assert!(running.metrics.counts().stalls > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_takes_the_file_that_was_made_ahead_and_waits_for_nothing() {
+    let options = MemoryOptions { file_bytes: 64 << 10, ..MemoryOptions::default() };
+    let (env, storage) = setup(7, options);
+    let mut world = World::with_partitions(1);
+    let running = world.start(&env, Arc::new(storage.clone()), small()).await;
+    let log = &running.partitions[&partition(0)];
+    let journals =
+        || storage.files().iter().filter(|it| matches!(it, FilePath::Journal { .. })).count();
+    let value = "x".repeat(8 << 10);
+    for _ in 0..5 {
+        produce(log, &batch(&[&value], 0)).await;
+    }
+    env.clock.sleep(Duration::from_millis(1)).await;
+    assert_eq!(journals(), 2, "the second file is there before the first is full");
+    // From here on no file can be made: the roll must not need one.
+    storage.faults().set_full(true);
+    for _ in 0..5 {
+        produce(log, &batch(&[&value], 0)).await;
+    }
+    assert_eq!(running.metrics.counts().stalls, 0);
+    storage.faults().set_full(false);
+    let next = storage.crash_and_reopen(Crash::PowerLoss);
+    let running = world.start(&env, Arc::new(next), small()).await;
+    assert_eq!(running.partitions[&partition(0)].offsets().high_watermark, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_made_ahead_and_never_used_counts_for_nothing() {
+    for how in [Crash::Kill, Crash::PowerLoss] {
+        let options = MemoryOptions { file_bytes: 64 << 10, ..MemoryOptions::default() };
+        let (env, storage) = setup(8, options);
+        let mut world = World::with_partitions(1);
+        let running = world.start(&env, Arc::new(storage.clone()), small()).await;
+        let value = "x".repeat(8 << 10);
+        for _ in 0..5 {
+            produce(&running.partitions[&partition(0)], &batch(&[&value], 0)).await;
+        }
+        env.clock.sleep(Duration::from_millis(1)).await;
+        let next = storage.crash_and_reopen(how);
+        let running = world.start(&env, Arc::new(next), small()).await;
+        let log = &running.partitions[&partition(0)];
+        assert_eq!(log.offsets().high_watermark, 5);
+        assert_eq!(produce(log, &batch(&["after"], 0)).await, 5);
+    }
 }
 
 #[tokio::test(start_paused = true)]

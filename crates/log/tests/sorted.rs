@@ -268,7 +268,8 @@ async fn e_j14_a_published_root_is_stated_also_when_the_rest_of_the_pass_fails()
     assert!(first.is_err());
     assert!(!segments(&storage).is_empty());
     running.log.sort().await.unwrap();
-    assert!(journals(&storage, 1).len() == 1, "{:?}", storage.files());
+    // The raw files are gone, but for the present one and one that may be made ahead.
+    assert!(journals(&storage, 1).len() <= 2, "{:?}", storage.files());
     let storage = kill(&env, &storage);
     *world.records[&partition(0)].root.0.lock().unwrap() = older;
     let running = start(&env, &storage, &mut world).await;

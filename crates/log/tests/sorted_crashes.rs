@@ -5,11 +5,12 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use support::{Running, World, batch, partition, produce, read_all, stamped};
+use support::{CLUSTER, Running, World, batch, partition, produce, read_all, stamped};
 use talos_common::{Env, TopicPartitionId};
+use talos_log::dump::{Content, Dump, DumpOptions};
 use talos_log::{LogOptions, OpenError, ReadError};
 use talos_storage::FilePath;
 use talos_storage::memory::{Crash, FileCopy, MemoryOptions, MemoryStorage};
@@ -34,6 +35,7 @@ struct Told {
 type AllTold = BTreeMap<TopicPartitionId, Told>;
 
 struct Case {
+    options: LogOptions,
     env: Env,
     storage: MemoryStorage,
     world: World,
@@ -47,11 +49,11 @@ impl Case {
         let storage = MemoryStorage::new(&env, options);
         let world = World::with_partitions(PARTITIONS);
         let told = world.records.keys().map(|id| (*id, Told::default())).collect();
-        Self { env, storage, world, told }
+        Self { options: OPTIONS, env, storage, world, told }
     }
 
     async fn start(&mut self) -> Running {
-        self.world.start(&self.env, Arc::new(self.storage.clone()), OPTIONS).await
+        self.world.start(&self.env, Arc::new(self.storage.clone()), self.options).await
     }
 
     /// Some batches for every partition, and the next journal file.
@@ -191,6 +193,72 @@ async fn e_j13_e_j14_a_pass_may_be_cut_off_after_any_durable_step() {
     }
 }
 
+/// Runs to a state in which nine directories with sorted journals are inherited, then has the pass cut
+/// off that merges the smallest. Gives whether it was.
+async fn cut_off_merge(seed: u64, steps: u64, how: Crash) -> bool {
+    let what = format!("seed {seed}, {how:?} after {steps} steps");
+    let mut case = Case::new(seed);
+    case.options = LogOptions { segment_bytes: 1 << 20, ..OPTIONS };
+    for round in 0..9 {
+        let running = case.start().await;
+        case.work(&running).await;
+        if round % 3 == 0 {
+            case.work(&running).await;
+        }
+        running.log.sort().await.unwrap();
+        case.world.tidy(&case.env, &running, &case.storage).await;
+        case.kill(Crash::Kill);
+    }
+    let dirs = |case: &Case| {
+        let files = case.storage.files();
+        files.iter().filter_map(FilePath::dir).collect::<BTreeSet<_>>().len()
+    };
+    let running = case.start().await;
+    assert_eq!(dirs(&case), 10, "{what}");
+    case.work(&running).await;
+    case.work(&running).await;
+    case.storage.crash_after(steps, how);
+    let storage = case.storage.clone();
+    let merged = async {
+        running.log.sort().await.unwrap();
+        case.world.tidy(&case.env, &running, &storage).await
+    };
+    let done = tokio::select! {
+        biased;
+        () = storage.crashed() => false,
+        tidied = merged => {
+            assert!(tidied > 0, "{what}: nothing was merged");
+            // No crash any more.
+            case.storage.crash_after(1 << 40, how);
+            true
+        }
+    };
+    for round in 0..3 {
+        case.kill(how);
+        let running = case.start().await;
+        case.all_whole(&running, &format!("{what}, restart {round}")).await;
+        if round == 1 {
+            running.log.sort().await.unwrap();
+        }
+        case.world.tidy(&case.env, &running, &case.storage).await;
+        case.all_whole(&running, &format!("{what}, restart {round}, tidied")).await;
+    }
+    assert!(dirs(&case) <= 10, "{what}: directories pile up");
+    !done
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_w15_a_merge_of_directories_may_be_cut_off_after_any_durable_step() {
+    for (seed, how) in [(21, Crash::Kill), (22, Crash::PowerLoss)] {
+        let mut steps = 1;
+        while cut_off_merge(seed, steps, how).await {
+            steps += 1;
+            assert!(steps < 60);
+        }
+        assert!(steps > 3, "only {steps} steps");
+    }
+}
+
 /// A killed broker that left sorted journals and segments: inherited ones, own ones and raw files; or,
 /// `idle` since its last pass, nothing behind the catalog that would miss what it names.
 async fn left(seed: u64, idle: bool) -> Case {
@@ -213,8 +281,8 @@ async fn left(seed: u64, idle: bool) -> Case {
 }
 
 impl Case {
-    /// Starts on damaged files; then puts all back. Gives how many partitions were refused.
-    async fn judge(&mut self, copies: &[FileCopy], what: &str) -> usize {
+    /// Starts on damaged files; then puts all back. Gives the partitions that were refused.
+    async fn judge(&mut self, copies: &[FileCopy], what: &str) -> BTreeSet<TopicPartitionId> {
         let records = self.world.records.iter().map(|(id, record)| {
             let inherits = record.inherits.clone();
             let root = Arc::new(support::TestRoot::default());
@@ -228,9 +296,11 @@ impl Case {
         };
         let before = std::mem::replace(&mut self.world, again);
         let running = self.start().await;
-        let mut refused = 0;
+        let mut refused = BTreeSet::new();
         for id in before.records.keys() {
-            refused += usize::from(!self.is_whole(&running, *id, what).await);
+            if !self.is_whole(&running, *id, what).await {
+                refused.insert(*id);
+            }
         }
         let epoch = self.world.epoch;
         self.world = World { epoch, ..before };
@@ -247,6 +317,27 @@ impl Case {
     }
 }
 
+/// A sorted journal or segment: which partitions have runs in it, and where these begin and end.
+struct RunFile {
+    partitions: BTreeSet<TopicPartitionId>,
+    runs: std::ops::Range<u64>,
+}
+
+async fn run_files(storage: &MemoryStorage) -> BTreeMap<FilePath, RunFile> {
+    let options = DumpOptions { cluster: Some(CLUSTER), ..DumpOptions::default() };
+    let mut dump = Dump::new(Arc::new(storage.clone()), options).await.unwrap();
+    let mut found = BTreeMap::new();
+    while let Some(report) = dump.next(&mut |_| {}).await.unwrap() {
+        if let Some(Content::Runs(content)) = report.content {
+            let start = content.runs.iter().map(|run| run.position).min().unwrap();
+            let end = content.runs.iter().map(|run| run.position + run.bytes).max().unwrap();
+            let partitions = content.runs.iter().map(|run| run.partition).collect();
+            found.insert(report.path, RunFile { partitions, runs: start..end });
+        }
+    }
+    found
+}
+
 #[tokio::test(start_paused = true)]
 async fn p5_damage_to_sorted_journals_segments_and_what_names_them_is_refused() {
     for idle in [false, true] {
@@ -254,43 +345,107 @@ async fn p5_damage_to_sorted_journals_segments_and_what_names_them_is_refused() 
     }
 }
 
+/// Whether it is a journal that was made ahead and not begun, which nobody misses: what it holds is its
+/// former life's, if anything.
+fn is_unused(copy: &FileCopy) -> bool {
+    let FilePath::Journal { dir, number, .. } = copy.path() else { return false };
+    let states =
+        |at: usize, wanted: u64| copy.content().get(at..at + 8) == Some(&wanted.to_le_bytes());
+    !(states(42, dir.epoch.0) && states(54, *number))
+}
+
 async fn sweep(mut case: Case) {
     let files = case.storage.files();
     let copies: Vec<FileCopy> = files.iter().filter_map(|path| case.storage.copy(path)).collect();
-    assert_eq!(case.judge(&copies, "no damage").await, 0);
+    assert_eq!(case.judge(&copies, "no damage").await, BTreeSet::new());
+    let run_files = run_files(&case.storage).await;
     let newest = case.world.epoch - 1;
-    let (mut refused, mut runs_refused) = (0, 0);
+    let mut refused = 0;
     for copy in &copies {
         let path = copy.path();
-        let is_run = !matches!(path, FilePath::Journal { .. });
+        if is_unused(copy) {
+            continue;
+        }
+        if let Some(file) = run_files.get(path) {
+            sweep_run_file(&mut case, &copies, copy, file).await;
+            continue;
+        }
         let len = copy.content().len() as u64;
-        // All of header, index and footer; of batches and journals a part.
-        let dense = |at: u64| match path {
-            FilePath::Journal { dir, .. } => dir.epoch.0 == newest && at < 2_000,
-            _ => at < 40 || at + 1_500 > len,
-        };
+        let dense = |at: u64| matches!(path, FilePath::Journal { dir, .. } if dir.epoch.0 == newest && at < 2_000);
         let mut at = 0;
         while at < len {
             let rng = case.env.rng.clone();
             case.storage.flip_bit(path, at..at + 1, &rng).unwrap();
-            let n = case.judge(&copies, &format!("bit at {path}:{at}")).await;
-            refused += n;
-            runs_refused += if is_run { n } else { 0 };
+            refused += case.judge(&copies, &format!("bit at {path}:{at}")).await.len();
             at += if dense(at) { 7 } else { 173 };
         }
         for to in (0..len).step_by(1_009).chain([len - 1]) {
             if case.storage.cut(path, to) {
-                let n = case.judge(&copies, &format!("{path} cut to {to}")).await;
-                assert!(!is_run || n > 0, "{path} cut to {to} and nobody noticed");
+                case.judge(&copies, &format!("{path} cut to {to}")).await;
             }
         }
         case.storage.extend(path, &[0xa5; 700]);
         case.judge(&copies, &format!("{path} extended")).await;
         case.storage.remove(path);
         let n = case.judge(&copies, &format!("{path} removed")).await;
-        assert!(n > 0, "{path} removed and nobody noticed");
+        assert!(!n.is_empty(), "{path} removed and nobody noticed");
     }
-    assert!(refused > 0 && runs_refused > 0);
+    assert!(refused > 0);
+}
+
+/// Damage to a run file concerns those that have runs in it; to what is derived from them, nobody.
+async fn sweep_run_file(case: &mut Case, copies: &[FileCopy], copy: &FileCopy, file: &RunFile) {
+    let path = copy.path();
+    let len = copy.content().len() as u64;
+    let others = |refused: &BTreeSet<TopicPartitionId>| {
+        refused.difference(&file.partitions).copied().collect::<Vec<_>>()
+    };
+    let mut at = 0;
+    let mut refused_any = file.runs.is_empty();
+    while at < len {
+        let rng = case.env.rng.clone();
+        case.storage.flip_bit(path, at..at + 1, &rng).unwrap();
+        let refused = case.judge(copies, &format!("bit at {path}:{at}")).await;
+        assert_eq!(others(&refused), [], "bit at {path}:{at}");
+        if file.runs.contains(&at) {
+            refused_any |= !refused.is_empty();
+            at += 173;
+        } else {
+            assert_eq!(refused, BTreeSet::new(), "bit at {path}:{at}, which a copy makes good");
+            at += 7;
+        }
+    }
+    assert!(refused_any, "{path}: damaged records and nobody noticed");
+    for to in (0..len).step_by(1_009).chain([file.runs.end, len - 1]) {
+        if case.storage.cut(path, to) {
+            let refused = case.judge(copies, &format!("{path} cut to {to}")).await;
+            assert_eq!(others(&refused), [], "{path} cut to {to}");
+            assert!(to < file.runs.end || refused.is_empty(), "{path} cut to {to}");
+        }
+    }
+    case.storage.extend(path, &[0xa5; 700]);
+    let refused = case.judge(copies, &format!("{path} extended")).await;
+    assert_eq!(refused, BTreeSet::new(), "{path} extended");
+    // Both copies of the index; a file that is gone; another file under this name.
+    let rng = case.env.rng.clone();
+    case.storage.flip_bit(path, 120..121, &rng);
+    case.storage.flip_bit(path, file.runs.end + 30..file.runs.end + 31, &rng);
+    let both = case.judge(copies, &format!("{path}: both copies")).await;
+    case.storage.remove(path);
+    let gone = case.judge(copies, &format!("{path} removed")).await;
+    let mut exchanged = Vec::new();
+    let same = |of: &&FileCopy| {
+        of.path() != path && std::mem::discriminant(of.path()) == std::mem::discriminant(path)
+    };
+    if let Some(other) = copies.iter().find(same) {
+        case.storage.cut(path, 0);
+        case.storage.extend(path, other.content());
+        exchanged.push(case.judge(copies, &format!("{path} is {}", other.path())).await);
+    }
+    for refused in [both, gone].into_iter().chain(exchanged) {
+        assert_eq!(others(&refused), [], "{path}");
+        assert!(!refused.is_empty(), "{path} is no use and nobody noticed");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,7 +475,7 @@ async fn e_j14_an_older_root_and_older_files_are_refused_or_change_nothing() {
         for id in newest.keys() {
             let root = Arc::clone(&case.world.records[id].root);
             *root.0.lock().unwrap() = old.get(id).cloned().flatten();
-            refused += case.judge(&copies, &format!("an older root of {id}")).await;
+            refused += case.judge(&copies, &format!("an older root of {id}")).await.len();
             *root.0.lock().unwrap() = newest[id].clone();
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn name_shard(name: &str) -> u8 {
 }
 
 pub(crate) fn topic(id: TopicId) -> String {
-    format!("{TOPICS}/{:02x}/{id}", shard_of(id))
+    format!("{TOPICS}/{:02x}/{}", shard_of(id), id.hex())
 }
 
 pub(crate) fn topic_name(name: &str) -> String {
@@ -61,11 +61,11 @@ pub(crate) fn topic_name(name: &str) -> String {
 }
 
 pub(crate) fn creation(id: TopicId) -> String {
-    format!("{CREATIONS}/{id}")
+    format!("{CREATIONS}/{}", id.hex())
 }
 
 pub(crate) fn tombstone(id: TopicId) -> String {
-    format!("{TOMBSTONES}/{:02x}/{id}", shard_of(id))
+    format!("{TOMBSTONES}/{:02x}/{}", shard_of(id), id.hex())
 }
 
 /// The folder above all chunks of a topic in `tree` (`OWNERSHIP` or `ROOTS`).
@@ -75,7 +75,7 @@ pub(crate) fn chunks_folder(tree: &str, id: TopicId) -> String {
 
 /// The folder of one chunk.
 pub(crate) fn chunk(tree: &str, id: TopicId, partition: i32) -> String {
-    format!("{tree}/{:02x}/{id}.{}", shard_of(id), partition / CHUNK_PARTITIONS)
+    format!("{tree}/{:02x}/{}.{}", shard_of(id), id.hex(), partition / CHUNK_PARTITIONS)
 }
 
 /// The record of one partition.
@@ -86,5 +86,5 @@ pub(crate) fn partition(tree: &str, tp: TopicPartitionId) -> String {
 /// The topic and chunk number of a chunk folder's name.
 pub(crate) fn parse_chunk(name: &str) -> Option<(TopicId, i32)> {
     let (id, chunk) = name.split_once('.')?;
-    Some((id.parse().ok()?, chunk.parse().ok()?))
+    Some((TopicId::from_hex(id).ok()?, chunk.parse().ok()?))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use talos_common::Clock;
 
 use crate::store::{
-    Error, MetaStore, Node, Op, Refusal, Result, TRANSACTION_BYTES, TRANSACTION_OPS, Version,
+    Error, MetaStore, Op, Refusal, Result, TRANSACTION_BYTES, TRANSACTION_OPS, Version,
 };
 use crate::tree::OP_OVERHEAD_BYTES;
 
@@ -42,8 +42,9 @@ impl Backoff {
     }
 }
 
-/// Applies `ops` and makes sure of the outcome. `Uncertain` only after about ten seconds without
-/// one; then the caller may call again with the same operations and nothing else. Definite errors of
+/// Applies `ops` and makes sure of the outcome. `Uncertain` after about ten seconds without one, or
+/// when others have changed what could tell; then the caller may call again with the same operations
+/// and nothing else. Definite errors of
 /// the first attempt (`Unavailable`, `Full`, …) are given as they are. Not cancel safe: a cancelled
 /// call leaves the outcome unknown.
 pub(crate) async fn settle(store: &dyn MetaStore, clock: &Clock, ops: &[Op]) -> Result<Settled> {
@@ -69,11 +70,17 @@ pub(crate) async fn settle(store: &dyn MetaStore, clock: &Clock, ops: &[Op]) -> 
         };
         if let Some((index, refusal)) = refused {
             // The operations can never be applied from now on; were they before?
-            match applied_before(store, ops, index).await {
-                Ok(true) => return Ok(Settled::Applied(expected_versions(ops))),
-                Ok(false) => return Ok(Settled::Refused(index, refusal)),
+            let why = unknown.clone().unwrap_or_default();
+            match former_attempt(store, ops, index).await {
+                Ok(Former::Applied) => return Ok(Settled::Applied(expected_versions(ops))),
+                Ok(Former::NotApplied) => return Ok(Settled::Refused(index, refusal)),
+                Ok(Former::Unknown) => {
+                    let text = format!("{why}; what it would have made was changed since");
+                    return Err(Error::Uncertain(text));
+                }
                 Err(Error::Unavailable(_) | Error::Uncertain(_)) => {}
-                Err(error) => return Err(error),
+                // Whatever hinders reading says nothing of the change.
+                Err(error) => return Err(Error::Uncertain(format!("{why}; then {error}"))),
             }
         }
         backoff.pause(clock).await;
@@ -91,14 +98,24 @@ fn expected_versions(ops: &[Op]) -> Vec<Version> {
     ops.iter().map(of).collect()
 }
 
+/// What is known of an attempt whose outcome was unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Former {
+    Applied,
+    /// Or it was, and what it made is gone again: the tree is as if it had not been.
+    NotApplied,
+    /// Others changed every node that could tell.
+    Unknown,
+}
+
 /// Whether `ops`, of which one attempt had an unknown outcome and a later one was refused at `index`,
-/// were applied by the former. All or nothing, so every node must look as if: created nodes exist,
-/// set ones are past their old version, and at least one node has exactly the value and version that it
-/// would have been given. Operations that only delete leave no trace; they count as applied when the
-/// node that stood in the way is gone.
-async fn applied_before(store: &dyn MetaStore, ops: &[Op], index: usize) -> Result<bool> {
+/// were applied by the former. All or nothing, so each written node may tell: it has exactly the value
+/// and version that it would have been given; or its version was never reached, or taken by another
+/// value, which proves the opposite; or it is past that version, which proves nothing. Operations
+/// that only delete leave no trace; they count as applied when the node that stood in the way is gone.
+async fn former_attempt(store: &dyn MetaStore, ops: &[Op], index: usize) -> Result<Former> {
     store.sync().await?;
-    let (mut writes, mut exact) = (false, false);
+    let (mut writes, mut exact, mut gone) = (false, false, false);
     for op in ops {
         let (path, value, version) = match op {
             Op::Create { path, value, .. } => (path, value, Version(0)),
@@ -107,16 +124,24 @@ async fn applied_before(store: &dyn MetaStore, ops: &[Op], index: usize) -> Resu
         };
         writes = true;
         match store.get(path).await? {
-            Some(node) if node.version >= version => {
-                exact |= node == Node { value: value.clone(), version };
+            Some(node) if node.version < version => return Ok(Former::NotApplied),
+            Some(node) if node.version == version && node.value != *value => {
+                return Ok(Former::NotApplied);
             }
-            _ => return Ok(false),
+            Some(node) => exact |= node.version == version,
+            None if matches!(op, Op::Create { .. }) => return Ok(Former::NotApplied),
+            None => gone = true,
         }
     }
-    match ops.get(index) {
-        Some(Op::Delete { path, .. }) if !writes => Ok(store.get(path).await?.is_none()),
-        _ => Ok(exact),
-    }
+    Ok(match ops.get(index) {
+        Some(Op::Delete { path, .. }) if !writes => match store.get(path).await? {
+            Some(_) => Former::NotApplied,
+            None => Former::Applied,
+        },
+        _ if !writes => Former::NotApplied,
+        _ if exact && !gone => Former::Applied,
+        _ => Former::Unknown,
+    })
 }
 
 /// Splits `groups`, each a few operations that belong together, into transactions that keep the

@@ -258,8 +258,8 @@ impl Meta {
             let folder = format!("{}/{shard}", paths::TOPICS);
             for (name, node) in self.store.read_children(&folder).await? {
                 let path = format!("{folder}/{name}");
-                let id =
-                    name.parse().map_err(|_| Error::Corrupt(format!("{path}: no topic id")))?;
+                let id = TopicId::from_hex(&name)
+                    .map_err(|_| Error::Corrupt(format!("{path}: no topic id")))?;
                 topics.push((decode_topic(&path, id, &node)?, node.version));
             }
         }
@@ -370,7 +370,7 @@ impl Meta {
         let interrupted = self.store.children(paths::CREATIONS).await?;
         for name in &interrupted {
             let corrupt = |_| Error::Corrupt(format!("{}/{name}: no topic id", paths::CREATIONS));
-            self.undo_creation(name.parse().map_err(corrupt)?).await?;
+            self.undo_creation(TopicId::from_hex(name).map_err(corrupt)?).await?;
         }
         Ok(interrupted.len())
     }

@@ -240,7 +240,7 @@ impl Follower {
         while !self.meta.env.tasks.is_stopping() {
             let read = match &event {
                 WatchEvent::Lost => read_all(&self.meta, &mut self.image).await,
-                WatchEvent::Changed(path) => match tree::name(path).parse() {
+                WatchEvent::Changed(path) => match TopicId::from_hex(tree::name(path)) {
                     Ok(id) => self.read_one(id).await,
                     // A folder.
                     Err(_) => Ok(()),

@@ -265,7 +265,7 @@ async fn e_w4_a_first_note_of_a_creation_that_arrives_last_does_not_undo_the_top
     for _ in 0..10 {
         meta.cluster().await.unwrap();
     }
-    assert_eq!(meta.store().children("/creations").await.unwrap(), [topic.id.to_string()]);
+    assert_eq!(meta.store().children("/creations").await.unwrap(), [topic.id.hex().to_string()]);
     assert_eq!(meta.repair_creations().await.unwrap(), 1);
     for tp in topic.partition_ids() {
         assert!(meta.ownership(tp).await.unwrap().is_some());
@@ -367,12 +367,12 @@ async fn a_damaged_record_is_corrupt_and_names_its_path() {
     meta.register(broker_dir(1, 1)).await.unwrap();
     let (topic, _) = meta.create_topic(new_topic("t", 1)).await.unwrap();
     let tp = topic.partition_ids().next().unwrap();
-    let of_topic = format!("/topics/{:02x}/{}", topic.id.0[0], topic.id);
+    let of_topic = format!("/topics/{:02x}/{}", topic.id.0[0], topic.id.hex());
     assert!(tree.corrupt(&of_topic, |bytes| bytes[0] = 9));
     let read = meta.topic(topic.id).await;
     let Err(Error::Corrupt(text)) = read else { panic!("{read:?}") };
     assert!(text.contains(&of_topic) && text.contains("version is 9"), "{text}");
-    let record = format!("/ownership/{:02x}/{}.0/0", topic.id.0[0], topic.id);
+    let record = format!("/ownership/{:02x}/{}.0/0", topic.id.0[0], topic.id.hex());
     assert!(tree.corrupt(&record, |bytes| bytes.truncate(3)));
     let claims = meta.claim_many(broker_dir(1, 1), &[tp]).await;
     assert!(

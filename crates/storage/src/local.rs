@@ -14,7 +14,7 @@ mod read_only;
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::Bytes;
 use talos_common::{BrokerDir, Env};
@@ -60,8 +60,8 @@ impl LocalOptions {
     }
 }
 
-/// The local disk as a store. Clones share everything. Dropping the last clone and writer waits for the
-/// appends that were called, and frees the data directory.
+/// The local disk as a store. Clones share everything. Dropping the last clone waits for the calls that
+/// run, the last writer too for its appends; then the data directory is free.
 ///
 /// Calls need a tokio runtime: what may wait for the disk runs on its blocking threads.
 #[derive(Clone, Debug)]
@@ -69,6 +69,36 @@ pub struct LocalStorage {
     names: Arc<Names>,
     calls: Arc<Semaphore>,
     reads: Arc<Semaphore>,
+    running: Arc<Running>,
+}
+
+/// The calls that run on blocking threads, which a dropped future does not end.
+#[derive(Debug, Default)]
+struct Running(Arc<(Mutex<usize>, Condvar)>);
+
+/// One call.
+struct RunningCall(Arc<(Mutex<usize>, Condvar)>);
+
+impl Running {
+    fn begin(&self) -> RunningCall {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        RunningCall(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (count, ended) = &*self.0;
+        let count = count.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(ended.wait_while(count, |count| *count > 0).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for RunningCall {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.1.notify_all();
+    }
 }
 
 impl LocalStorage {
@@ -77,7 +107,7 @@ impl LocalStorage {
     pub fn open(options: LocalOptions, env: &Env) -> Result<Self> {
         let names = Arc::new(Names::open(options, env)?);
         let (calls, reads) = (Arc::new(Semaphore::new(CALLS)), Arc::new(Semaphore::new(READS)));
-        Ok(Self { names, calls, reads })
+        Ok(Self { names, calls, reads, running: Arc::default() })
     }
 
     /// Runs `work` on a thread that may wait. Goes on when the future is dropped.
@@ -88,10 +118,10 @@ impl LocalStorage {
     ) -> Result<T> {
         // The semaphores are never closed.
         let permit = Arc::clone(limit).acquire_owned().await;
-        let names = Arc::clone(&self.names);
+        let (names, call) = (Arc::clone(&self.names), self.running.begin());
         let run = move || {
             let result = work(&names);
-            drop(permit);
+            drop((permit, names, call));
             result
         };
         let ended = |error| Error::new(ErrorKind::Fatal, "call", "local storage", error);

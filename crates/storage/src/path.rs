@@ -166,7 +166,8 @@ impl fmt::Display for FilePath {
             Self::Segment { partition, base_offset, leader_epoch, attempt } => write!(
                 f,
                 "topics/{}/{}/{base_offset:020}-{leader_epoch}-{attempt:016x}",
-                partition.topic, partition.partition
+                partition.topic.hex(),
+                partition.partition
             ),
         }
     }
@@ -214,8 +215,10 @@ fn parse(text: &str) -> Option<FilePath> {
         "topics" => {
             let mut parts = rest.split('/');
             let (topic, partition, file) = (parts.next()?, parts.next()?, parts.next()?);
-            let partition =
-                TopicPartitionId { topic: topic.parse().ok()?, partition: partition.parse().ok()? };
+            let partition = TopicPartitionId {
+                topic: TopicId::from_hex(topic).ok()?,
+                partition: partition.parse().ok()?,
+            };
             let mut numbers = file.split('-');
             let (base, epoch, attempt) = (numbers.next()?, numbers.next()?, numbers.next()?);
             Some(FilePath::Segment {

@@ -109,7 +109,7 @@ async fn what_is_not_ours_is_neither_listed_nor_removed() {
     store.make_dir(dir(1)).await.unwrap();
     drop(store.create(journal(1, 0)).await.unwrap());
     store.publish(&segment(1, 0, 0), vec![bytes(1, 10)]).await.unwrap();
-    let partition = data.join("topics").join(TopicId([1; 16]).to_string()).join("0");
+    let partition = data.join("topics").join(TopicId([1; 16]).hex().to_string()).join("0");
     let foreign = [
         data.join("brokers/1-1/journal-0-1"),
         data.join("brokers/notes.txt"),

@@ -10,6 +10,7 @@ pub mod batch;
 pub mod cluster;
 pub mod connection;
 pub mod consumer;
+pub mod deadline;
 pub mod error;
 pub mod group;
 pub mod offsets;

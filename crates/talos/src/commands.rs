@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use talos_common::Env;
 
 use crate::cli::{ClientArgs, Command};
-use crate::client::{Cluster, ClusterOptions};
+use crate::client::{Cluster, ClusterOptions, deadline};
 use crate::config::split_address;
 use crate::output;
 use crate::stop::{Signals, Stop};
@@ -50,7 +50,7 @@ fn cluster(args: &ClientArgs) -> anyhow::Result<Cluster> {
     }
     let options = ClusterOptions {
         bootstrap: args.bootstrap.clone(),
-        timeout: args.timeout.0,
+        timeout: args.timeout(),
         ..Default::default()
     };
     Ok(Cluster::new(Env::system(), options))
@@ -63,13 +63,18 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the runtime")
 }
 
-/// Runs a short client command. A signal ends the process as it would anyway.
+/// Runs a short client command, all of it within `--timeout`. A signal ends the process as it would
+/// anyway.
 fn run_client<T, F>(args: &ClientArgs, work: impl FnOnce(Cluster) -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {
     let runtime = runtime()?;
-    let result = runtime.block_on(async { work(cluster(args)?).await });
+    let result = runtime.block_on(async {
+        let cluster = cluster(args)?;
+        let (clock, limit) = (cluster.env().clock.clone(), args.timeout());
+        deadline::within(&clock, limit, work(cluster)).await
+    });
     runtime.shutdown_background();
     result
 }

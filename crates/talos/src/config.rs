@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use keys::{KafkaConfig, Key, LogConfig, MemoryConfig, ServerConfig, TelemetryConfig};
+pub use keys::{
+    KafkaConfig, Key, LimitsConfig, LogConfig, MemoryConfig, ServerConfig, TelemetryConfig,
+};
 pub use nearest::nearest;
 pub use sources::{Flags, Place, Problem};
 pub use value::{Kind, Value, split_address};
@@ -36,6 +38,8 @@ pub struct ServeConfig {
     pub server: ServerConfig,
     /// `[memory]`.
     pub memory: MemoryConfig,
+    /// `[limits]`.
+    pub limits: LimitsConfig,
     /// `[log]`.
     pub log: LogConfig,
     /// `[telemetry]`.
@@ -271,14 +275,15 @@ impl ServeConfig {
             Some((
                 ServerConfig::take(&settings)?,
                 MemoryConfig::take(&settings)?,
+                LimitsConfig::take(&settings)?,
                 LogConfig::take(&settings)?,
                 TelemetryConfig::take(&settings)?,
                 KafkaConfig::take(&settings)?,
             ))
         })();
         match parts {
-            Some((server, memory, log, telemetry, kafka)) => {
-                Self { server, memory, log, telemetry, kafka, settings }
+            Some((server, memory, limits, log, telemetry, kafka)) => {
+                Self { server, memory, limits, log, telemetry, kafka, settings }
             }
             // A kind that does not fit its field: a mistake in the table, which every test finds.
             None => unreachable!("a key's kind does not fit its field"),

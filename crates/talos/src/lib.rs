@@ -14,12 +14,10 @@ pub mod telemetry;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 /// Runs the command line of this process and gives the exit code: 0 done, 1 failed, 2 wrong usage
 /// or configuration, 130 and 143 ended by a signal.
 pub fn run() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::read();
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,

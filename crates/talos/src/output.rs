@@ -4,7 +4,7 @@
 //! ends a command quietly.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::time::Duration;
 
 use comfy_table::{ContentArrangement, Table, presets};
@@ -30,6 +30,26 @@ pub fn usage(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Usage(text.into()))
 }
 
+/// An error with what to do about it.
+#[derive(Debug)]
+struct Advised {
+    text: String,
+    next: String,
+}
+
+impl fmt::Display for Advised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Advised {}
+
+/// An error that says `next` as what to do about it.
+pub fn advised(text: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(Advised { text: text.into(), next: next.into() })
+}
+
 /// Whether an error only says that whoever read our output has gone. A broken connection to a
 /// broker is a [`ClientError`], which holds no error of the system.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -39,7 +59,10 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// What the user can do about an error, where we know.
 pub fn hint(error: &anyhow::Error) -> Option<String> {
-    error.chain().find_map(|cause| cause.downcast_ref::<ClientError>()).and_then(ClientError::hint)
+    error.chain().find_map(|cause| match cause.downcast_ref::<Advised>() {
+        Some(advised) => Some(advised.next.clone()),
+        None => cause.downcast_ref::<ClientError>().and_then(ClientError::hint),
+    })
 }
 
 /// Prints one line of result.
@@ -54,12 +77,12 @@ pub fn note(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Prints a value as JSON.
+/// Prints a value as JSON, piece by piece: a value that serializes lazily is never held as a whole.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
+    let mut stdout = BufWriter::new(io::stdout().lock());
     serde_json::to_writer_pretty(&mut stdout, value).map_err(io::Error::from)?;
     writeln!(stdout)?;
-    Ok(())
+    Ok(stdout.flush()?)
 }
 
 /// Prints rows under a header; numbers stand as they are.
@@ -73,11 +96,11 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> an
         table.add_row(row);
     }
     let text = table.to_string();
-    let mut stdout = io::stdout().lock();
+    let mut stdout = BufWriter::new(io::stdout().lock());
     for row in text.lines() {
         writeln!(stdout, "{}", row.strip_prefix(' ').unwrap_or(row).trim_end())?;
     }
-    Ok(())
+    Ok(stdout.flush()?)
 }
 
 /// Progress on standard error, if that is a terminal; else nothing is drawn.

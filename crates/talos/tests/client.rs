@@ -128,3 +128,41 @@ async fn a_peer_that_is_no_broker_is_told_apart() {
         assert!(error.to_string().contains(&address), "{what}: {error}");
     }
 }
+
+/// A server that takes connections and requests, and is silent.
+fn silent() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        let held: Vec<_> = listener.incoming().collect();
+        drop(held);
+    });
+    address
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_deadline_holds_for_a_request_with_its_connection_and_retries() {
+    let env = Env::system();
+    let limit = Duration::from_secs(20);
+    let options = ClusterOptions {
+        // The first one takes its share of the time, not all of it.
+        bootstrap: vec![silent(), silent()],
+        timeout: limit,
+        ..Default::default()
+    };
+    let cluster = Cluster::new(env.clone(), options);
+    let begin = env.clock.now();
+    let error = cluster.topic("t", true).await.unwrap_err();
+    assert!(error.is_away(), "{error}");
+    let took = env.clock.now() - begin;
+    assert!(took < limit + Duration::from_secs(1), "{took:?}");
+    // Several operations under one deadline.
+    let begin = env.clock.now();
+    let both = async {
+        let _ = cluster.coordinator("g").await;
+        cluster.metadata(None, false).await.unwrap_err()
+    };
+    let error = talos::client::deadline::within(&env.clock, Duration::from_secs(5), both).await;
+    assert!(error.is_away(), "{error}");
+    assert!(env.clock.now() - begin < Duration::from_secs(6));
+}

@@ -93,6 +93,29 @@ impl Broker {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// The folder with the broker's data.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// The binary under test, which has the command line too.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Resident memory of the running process (`VmRSS`), in bytes.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let child = self.child.as_ref().context("the broker is not running")?;
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix("kB"));
+        let kib: u64 = kib.context("no VmRSS in the status")?.trim().parse()?;
+        Ok(kib << 10)
+    }
+
     /// Stops cleanly (SIGTERM).
     ///
     /// # Errors

@@ -6,14 +6,15 @@
 //! speed of the log, not the number of requests.
 //!
 //! A coordinator ends for good when its leadership does (E-G3, E-W13), when an append has an unknown
-//! outcome (the log is the truth then, and is loaded anew), or when its log cannot be read. Requests
-//! that were accepted before and have no outcome are answered REQUEST_TIMED_OUT (P4).
+//! outcome (the log is the truth then, and is loaded anew), or when its log cannot be read: then its
+//! groups are COORDINATOR_NOT_AVAILABLE. Requests that were accepted before and have no outcome are
+//! answered REQUEST_TIMED_OUT (P4); so are those whose write is not known to be durable after
+//! [`Config::commit_timeout`]: it goes on, and may have its effect later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use talos_common::{ByteBudget, ByteLease, Clock, Env, LeaderEpoch, Rng, Tasks, TopicId};
+use talos_common::{ByteBudget, ByteLease, Clock, Env, LeaderEpoch, Rng, TopicId};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
@@ -22,11 +23,11 @@ use super::api::{
     JoinRequest, JoinResponse, LeaveMember, LeaveResponse, ListedGroup, OffsetDeleteResponse,
     SyncRequest, SyncResponse, Text,
 };
-use super::fold::Fold;
-use super::offset_log::{AppendError, GroupRecord, OffsetLog};
-use super::records::Record;
+use super::offset_log::OffsetLog;
 use super::shard::{Config, Shard};
 use super::state::{Now, Reply, Token};
+
+mod drive;
 
 /// Why there is no answer from the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +36,21 @@ enum Absent {
     Loading,
     /// Ended before the request was accepted, or with the certainty that it had no effect.
     Ended,
-    /// Ended with the request accepted: it may have had its effect.
+    /// Ended because the log cannot be read.
+    Unreadable,
+    /// The request was accepted, and may have had its effect, or have it later.
     Unknown,
+}
+
+/// Why a coordinator ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Nothing that was accepted and not answered had an effect.
+    Certain,
+    /// It may have.
+    Unknown,
+    /// The log cannot be read.
+    Unreadable,
 }
 
 /// [`Phase`] for those who wait for it.
@@ -51,7 +65,7 @@ enum Stage {
 enum Phase {
     Loading,
     Serving(Box<Shard>),
-    Ended { certain: bool },
+    Ended(End),
 }
 
 #[derive(Debug)]
@@ -92,8 +106,6 @@ struct Inner {
     waiting: ByteBudget,
 }
 
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
-
 impl Coordinator {
     /// Starts to load the partition and serves it until [`Coordinator::close`].
     pub fn open(
@@ -114,7 +126,7 @@ impl Coordinator {
             work: Notify::new(),
             timers: Notify::new(),
             stage: watch::Sender::new(Stage::Loading),
-            waiting: ByteBudget::new(config.max_waiting_bytes),
+            waiting: config.memory.waiting().clone(),
             config,
         });
         let (worker, tasks) = (Arc::clone(&inner), env.tasks.clone());
@@ -133,7 +145,7 @@ impl Coordinator {
                 }
             };
             tokio::select! { biased; () = worker.reached(Stage::Ended) => {}, () = run => {} }
-            worker.end(false);
+            worker.end(End::Unknown);
         });
         Self { inner }
     }
@@ -146,7 +158,7 @@ impl Coordinator {
     /// Ends the coordinator: its state is dropped, parked requests are answered. An append that is
     /// under way may still become durable.
     pub fn close(&self) {
-        self.inner.end(false);
+        self.inner.end(End::Unknown);
     }
 
     /// Waits until the coordinator has ended: by [`Coordinator::close`], or by itself when it lost
@@ -163,7 +175,12 @@ impl Coordinator {
 
     /// Whether it has ended.
     pub fn is_ended(&self) -> bool {
-        matches!(self.inner.lock().phase, Phase::Ended { .. })
+        matches!(self.inner.lock().phase, Phase::Ended(_))
+    }
+
+    /// Whether it has ended because its log cannot be read.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self.inner.lock().phase, Phase::Ended(End::Unreadable))
     }
 
     /// Starts a snapshot now: before a planned move, for a short loading elsewhere (E-G2).
@@ -186,24 +203,25 @@ impl Coordinator {
         match asked.await {
             Ok(Reply::Join(response)) => response,
             Ok(_) => JoinResponse::error(Code::UnknownServerError, member_id),
-            Err(Absent::Loading) => JoinResponse::error(Code::CoordinatorLoadInProgress, member_id),
-            Err(Absent::Ended | Absent::Unknown) => {
-                JoinResponse::error(Code::NotCoordinator, member_id)
-            }
+            Err(absent) => JoinResponse::error(absent.code_of_member(), member_id),
         }
     }
 
-    /// SyncGroup. Waits for the leader's assignment to be durable.
+    /// SyncGroup. Waits for the leader's assignment to be durable; the leader itself only for
+    /// [`Config::commit_timeout`].
     pub async fn sync(&self, request: SyncRequest) -> SyncResponse {
-        let asked =
-            self.inner.ask(None, |shard, token, now| shard.sync(&request, token, now)).await;
+        let step = |shard: &mut Shard, token, now| shard.sync(&request, token, now);
+        let asked = match request.assignments.is_empty() {
+            true => self.inner.ask(None, step).await,
+            false => self.inner.ask_briefly(None, step).await,
+        };
         match asked {
             Ok(Reply::Sync(response)) => response,
             Ok(_) => SyncResponse::error(Code::UnknownServerError),
             // The rebalance is lost with the old coordinator, and old clients know no other code.
             Err(Absent::Loading) => SyncResponse::error(Code::RebalanceInProgress),
             // Whether the assignment was stored does not matter: the member joins anew either way.
-            Err(Absent::Ended | Absent::Unknown) => SyncResponse::error(Code::NotCoordinator),
+            Err(absent) => SyncResponse::error(absent.code_of_member()),
         }
     }
 
@@ -213,32 +231,36 @@ impl Coordinator {
             Ok(code) => code,
             // Sessions start anew after loading, and clients know no other answer (as Kafka).
             Err(Absent::Loading) => Code::None,
-            Err(Absent::Ended | Absent::Unknown) => Code::NotCoordinator,
+            Err(absent) => absent.code_of_member(),
         }
     }
 
     /// LeaveGroup.
     pub async fn leave(&self, group_id: Text, members: Vec<LeaveMember>) -> LeaveResponse {
-        let asked = self.inner.ask(None, |shard, token, now| {
+        let asked = self.inner.ask_briefly(None, |shard, token, now| {
             shard.leave(&group_id, &members, token, now);
         });
         match asked.await {
             Ok(Reply::Leave(response)) => response,
             Ok(_) => LeaveResponse::error(Code::UnknownServerError),
-            Err(Absent::Loading) => LeaveResponse::error(Code::CoordinatorLoadInProgress),
-            Err(Absent::Ended) => LeaveResponse::error(Code::NotCoordinator),
-            Err(Absent::Unknown) => LeaveResponse::error(Code::RequestTimedOut),
+            Err(absent) => LeaveResponse::error(absent.code()),
         }
     }
 
-    /// OffsetCommit: one code per offset, in order. Waits until durable. Not cancelled by dropping.
+    /// OffsetCommit: one code per offset, in order. Waits until durable, for at most
+    /// [`Config::commit_timeout`]. Not cancelled by dropping.
     pub async fn commit(&self, request: CommitRequest) -> Vec<Code> {
         let count = request.offsets.len();
         let bytes = request.offsets.iter().map(|offset| {
             128 + offset.topic.len() + offset.metadata.as_ref().map_or(0, |text| text.len())
         });
-        let lease = self.inner.waiting.take(bytes.sum::<usize>().max(1)).await;
-        let asked = self.inner.ask(Some(lease), |shard, token, now| {
+        let lease = self.inner.waiting.take(bytes.sum::<usize>().max(1));
+        let timeout = self.inner.config.commit_timeout;
+        let Some(lease) = self.inner.clock.timeout(timeout, lease).await else {
+            // Nothing of it was accepted.
+            return vec![Code::CoordinatorNotAvailable; count];
+        };
+        let asked = self.inner.ask_briefly(Some(lease), |shard, token, now| {
             shard.commit(&request, token, now);
         });
         match asked.await {
@@ -250,7 +272,11 @@ impl Coordinator {
 
     /// OffsetFetch of one group.
     pub fn fetch(&self, request: &FetchRequest) -> Result<Vec<FetchedOffset>, Code> {
-        self.inner.step(|shard, _| shard.fetch(request)).map_err(Absent::code)
+        self.inner.step(|shard, _| shard.fetch(request)).map_err(|absent| match absent {
+            // Clients take any other code here for fatal; this one makes them look again.
+            Absent::Unreadable => Code::NotCoordinator,
+            Absent::Loading | Absent::Ended | Absent::Unknown => absent.code(),
+        })
     }
 
     /// OffsetDelete. Waits until durable.
@@ -259,7 +285,7 @@ impl Coordinator {
         group_id: Text,
         partitions: Vec<(Text, i32)>,
     ) -> OffsetDeleteResponse {
-        let asked = self.inner.ask(None, |shard, token, _| {
+        let asked = self.inner.ask_briefly(None, |shard, token, _| {
             shard.delete_offsets(&group_id, &partitions, token);
         });
         match asked.await {
@@ -290,8 +316,8 @@ impl Coordinator {
 
     /// DeleteGroups, one group. Waits until durable.
     pub async fn delete(&self, group_id: Text) -> Code {
-        let asked = self.inner.ask(None, |shard, token, _| shard.delete(&group_id, token)).await;
-        match asked {
+        let asked = self.inner.ask_briefly(None, |shard, token, _| shard.delete(&group_id, token));
+        match asked.await {
             Ok(Reply::Code(code)) => code,
             Ok(_) => Code::UnknownServerError,
             Err(absent) => absent.code(),
@@ -323,7 +349,16 @@ impl Absent {
         match self {
             Self::Loading => Code::CoordinatorLoadInProgress,
             Self::Ended => Code::NotCoordinator,
+            Self::Unreadable => Code::CoordinatorNotAvailable,
             Self::Unknown => Code::RequestTimedOut,
+        }
+    }
+
+    /// For JoinGroup, SyncGroup and Heartbeat, whose effect is never in doubt: the member joins anew.
+    fn code_of_member(self) -> Code {
+        match self {
+            Self::Unknown => Code::NotCoordinator,
+            Self::Loading | Self::Ended | Self::Unreadable => self.code(),
         }
     }
 }
@@ -354,7 +389,8 @@ impl Inner {
         let shard = match phase {
             Phase::Serving(shard) => shard,
             Phase::Loading => return Err(Absent::Loading),
-            Phase::Ended { .. } => return Err(Absent::Ended),
+            Phase::Ended(End::Unreadable) => return Err(Absent::Unreadable),
+            Phase::Ended(_) => return Err(Absent::Ended),
         };
         let before = shard.next_deadline();
         let result = step(shard, &mut Waiters { waiters, next_token }, now);
@@ -392,19 +428,30 @@ impl Inner {
         match answer.await {
             Ok(reply) => Ok(reply),
             Err(_) => match self.lock().phase {
-                Phase::Ended { certain: true } => Err(Absent::Ended),
+                Phase::Ended(End::Certain) => Err(Absent::Ended),
                 _ => Err(Absent::Unknown),
             },
         }
     }
 
-    /// Ends the coordinator. `certain`: nothing that was accepted and not answered had an effect.
-    fn end(&self, certain: bool) {
+    /// [`Inner::ask`], for a request that waits for nothing but its write. After the timeout the write
+    /// goes on.
+    async fn ask_briefly(
+        &self,
+        lease: Option<ByteLease>,
+        request: impl FnOnce(&mut Shard, Token, Now),
+    ) -> Result<Reply, Absent> {
+        let asked = self.ask(lease, request);
+        let answer = self.clock.timeout(self.config.commit_timeout, asked).await;
+        answer.unwrap_or(Err(Absent::Unknown))
+    }
+
+    fn end(&self, why: End) {
         let mut table = self.lock();
-        if matches!(table.phase, Phase::Ended { .. }) {
+        if matches!(table.phase, Phase::Ended(_)) {
             return;
         }
-        table.phase = Phase::Ended { certain };
+        table.phase = Phase::Ended(why);
         let waiters = std::mem::take(&mut table.waiters);
         drop(table);
         drop(waiters);
@@ -414,172 +461,6 @@ impl Inner {
     async fn reached(&self, stage: Stage) {
         // The sender lives as long as `self`.
         let _ = self.stage.subscribe().wait_for(|present| *present >= stage).await;
-    }
-
-    /// Reads the whole log; about how many bytes of it a snapshot would make needless, or `None` when
-    /// the coordinator ended.
-    async fn load(&self, log: &impl OffsetLog) -> Option<u64> {
-        let partition = self.partition;
-        let (mut from, end) = (log.start_offset(), log.end_offset());
-        let (mut fold, mut bytes, mut unknown) = (Fold::default(), 0u64, 0u64);
-        while from < end {
-            let chunk = match log.read(from).await {
-                Ok(chunk) if chunk.next_offset > from => chunk,
-                Ok(_) => {
-                    tracing::error!(partition, offset = from, "offsets log does not read on");
-                    self.end(true);
-                    return None;
-                }
-                Err(AppendError::Unavailable | AppendError::Uncertain) => {
-                    self.clock.sleep(RETRY_PAUSE).await;
-                    continue;
-                }
-                Err(AppendError::NotLeader) => {
-                    self.end(true);
-                    return None;
-                }
-                Err(error @ AppendError::Corrupt(_)) => {
-                    tracing::error!(partition, offset = from, %error, "cannot load groups");
-                    self.end(true);
-                    return None;
-                }
-            };
-            from = chunk.next_offset;
-            for record in chunk.records {
-                let offset = record.offset;
-                let (key, value) = (record.key.unwrap_or_default(), record.value);
-                bytes += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
-                match Record::decode(&key, value.as_deref()) {
-                    Ok(Record::Unknown { .. }) => unknown += 1,
-                    Ok(record) => fold.apply(record),
-                    Err(error) => {
-                        tracing::error!(partition, offset, %error, "cannot load groups");
-                        self.end(true);
-                        return None;
-                    }
-                }
-            }
-        }
-        if unknown > 0 {
-            tracing::warn!(partition, records = unknown, "records of unknown kinds skipped");
-        }
-        let needless_bytes = bytes.saturating_sub(fold.bytes() as u64);
-        let shard = Shard::new(self.config.clone(), fold, self.now());
-        let mut table = self.lock();
-        if !matches!(table.phase, Phase::Loading) {
-            return None;
-        }
-        table.phase = Phase::Serving(Box::new(shard));
-        drop(table);
-        self.stage.send_replace(Stage::Serving);
-        Some(needless_bytes)
-    }
-
-    async fn run_timers(&self, tasks: &Tasks) {
-        loop {
-            let Ok(at_ms) = self.step(|shard, now| {
-                shard.tick(now);
-                shard.next_deadline()
-            }) else {
-                return;
-            };
-            let deadline = self.origin.checked_add(Duration::from_millis(at_ms));
-            let due = async {
-                match deadline {
-                    Some(deadline) => self.clock.sleep_until(deadline).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                () = tasks.stopping() => return,
-                () = self.timers.notified() => {}
-                () = due => {}
-            }
-        }
-    }
-
-    /// Appends what is to be appended, until the coordinator ends or, when all tasks are to stop,
-    /// nothing is left.
-    async fn run_appends(&self, tasks: &Tasks, log: &impl OffsetLog, mut needless_bytes: u64) {
-        // Where the running snapshot begins, and what was appended since that does not repeat it.
-        let mut snapshot: Option<(i64, u64)> = None;
-        loop {
-            if needless_bytes >= self.config.snapshot_every_bytes && !tasks.is_stopping() {
-                let _ = self.step(|shard, _| shard.start_snapshot());
-            }
-            let Ok(batch) = self.step(|shard, now| shard.take_batch(now)) else { return };
-            let Some(mut batch) = batch else {
-                tokio::select! {
-                    biased;
-                    () = self.work.notified() => continue,
-                    () = tasks.stopping() => return,
-                }
-            };
-            let appended = self.append(log, std::mem::take(&mut batch.records)).await;
-            let (starts, ends) = (batch.starts_snapshot, batch.ends_snapshot);
-            let new_bytes = batch.bytes - batch.snapshot_bytes;
-            let outcome = match &appended {
-                Ok(_) => Ok(()),
-                Err(AppendError::Unavailable) => Err(Code::CoordinatorNotAvailable),
-                Err(_) => return,
-            };
-            if self.step(|shard, now| shard.batch_done(batch, outcome, now)).is_err() {
-                return;
-            }
-            let Ok(base) = appended else {
-                self.clock.sleep(RETRY_PAUSE).await;
-                continue;
-            };
-            needless_bytes += new_bytes;
-            if starts {
-                snapshot = base.map(|base| (base, 0));
-            }
-            if let Some((_, after)) = &mut snapshot {
-                *after += new_bytes;
-            }
-            if ends {
-                needless_bytes = snapshot.map_or(0, |(_, after)| after);
-                if let Some((offset, _)) = snapshot.take() {
-                    self.trim(log, offset).await;
-                }
-            }
-        }
-    }
-
-    /// The offset of the first record; `None` when there was none. An error that ends the
-    /// coordinator has ended it.
-    async fn append(
-        &self,
-        log: &impl OffsetLog,
-        records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    ) -> Result<Option<i64>, AppendError> {
-        if records.is_empty() {
-            return Ok(None);
-        }
-        let records = records.into_iter().map(|(key, value)| GroupRecord { key, value }).collect();
-        let (partition, leader_epoch) = (self.partition, self.leader_epoch.0);
-        let result = log.append(records).await;
-        match &result {
-            Ok(_) => {}
-            Err(AppendError::Unavailable) => tracing::warn!(partition, "offsets log unavailable"),
-            Err(AppendError::NotLeader) => {
-                tracing::info!(partition, leader_epoch, "group coordinator fenced");
-                self.end(true);
-            }
-            Err(error @ (AppendError::Uncertain | AppendError::Corrupt(_))) => {
-                tracing::warn!(partition, leader_epoch, %error, "group coordinator gives up");
-                self.end(false);
-            }
-        }
-        result.map(Some)
-    }
-
-    async fn trim(&self, log: &impl OffsetLog, offset: i64) {
-        if let Err(error) = log.trim(offset).await {
-            let partition = self.partition;
-            tracing::warn!(partition, offset, %error, "offsets log not trimmed");
-        }
     }
 }
 

@@ -4,10 +4,15 @@ use super::api::{Blob, Code, JoinRequest, JoinResponse, SyncResponse, Text};
 use super::shard::Config;
 use super::state::{
     Effects, Group, MEMBER_BYTES, Member, Now, State, StaticReturn, Terms, Then, Token,
+    protocols_bytes,
 };
 
 /// Kafka removes a new member that has not seen the answer to its first join for so long.
 const NEW_MEMBER_JOIN_TIMEOUT_MS: i32 = 5 * 60 * 1000;
+
+/// A member that was given its id comes back with it at once; one that does not, costs its place for no
+/// longer than this, whatever its session timeout.
+const PENDING_TIMEOUT_MS: i32 = 60 * 1000;
 
 /// A JoinGroup on its way through the group.
 pub(super) struct Join<'a> {
@@ -33,14 +38,13 @@ impl Join<'_> {
 
     fn bytes(&self) -> usize {
         let request = self.request;
-        let protocols = request.protocols.iter().map(|(name, data)| 64 + name.len() + data.len());
         let ids = request.member_id.len().max(self.new_id.len())
             + request.group_instance_id.as_ref().map_or(0, |id| id.len());
         MEMBER_BYTES
             + 2 * ids
             + request.client_id.len()
             + request.client_host.len()
-            + protocols.sum::<usize>()
+            + protocols_bytes(&request.protocols)
     }
 }
 
@@ -102,7 +106,8 @@ impl Group {
                 // answer reaches it, and until then costs little and expires (KIP-394).
                 let id = &join.new_id;
                 self.add_pending(id.clone());
-                self.schedule_session(id, request.session_timeout_ms, join.now);
+                let timeout_ms = request.session_timeout_ms.min(PENDING_TIMEOUT_MS);
+                self.schedule_session(id, timeout_ms, join.now);
                 fx.join_error(join.token, Code::MemberIdRequired, id.clone());
             }
             _ => self.add_member(config, join, join.new_id.clone(), fx),

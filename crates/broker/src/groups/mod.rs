@@ -16,6 +16,7 @@ pub mod api;
 pub mod coordinator;
 pub mod fold;
 mod join;
+mod memory;
 pub mod offset_log;
 mod rebalance;
 pub mod records;
@@ -28,6 +29,7 @@ mod timers;
 
 pub use api::{Blob, Code, Text};
 pub use coordinator::Coordinator;
+pub use memory::GroupMemory;
 pub use offset_log::{AppendError, GroupRecord, LogChunk, LogRecord, OffsetLog};
 pub use registry::Coordinators;
 pub use shard::Config;

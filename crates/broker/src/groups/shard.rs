@@ -9,6 +9,8 @@
 //! deleted is `Dead` until the outcome is known, so nothing can be committed behind its tombstones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::api::{
     Code, HeartbeatRequest, JoinRequest, JoinResponse, LeaveMember, LeaveResponse, SyncRequest,
@@ -16,8 +18,9 @@ use super::api::{
 };
 use super::fold::{Fold, SnapshotCursor, offset_bytes};
 use super::join::Join;
+use super::memory::{Account, GroupMemory};
 use super::records::{Record, TEXT_MAX_BYTES};
-use super::state::{Effects, Group, Now, Reply, State, Then, Token};
+use super::state::{Effects, Group, Now, Reply, State, Then, Token, protocols_bytes};
 
 mod admin;
 mod offsets;
@@ -45,12 +48,14 @@ pub struct Config {
     pub max_group_bytes: usize,
     /// Memory of one partition; beyond it new groups, members and offsets are refused.
     pub max_bytes: usize,
+    /// Memory of all partitions; the same. Clones of a configuration share it.
+    pub memory: Arc<GroupMemory>,
+    /// `offsets.commit.timeout.ms`: how long a write is waited for.
+    pub commit_timeout: Duration,
     /// Largest value that the log takes.
     pub max_record_bytes: usize,
     /// Bytes of keys and values of one append, about.
     pub max_batch_bytes: usize,
-    /// Bytes of requests that wait for an append; more of them wait outside.
-    pub max_waiting_bytes: usize,
     /// Appended bytes after which a snapshot is due (E-G2).
     pub snapshot_every_bytes: u64,
     /// Bytes of a snapshot that go into one append, about.
@@ -70,9 +75,10 @@ impl Default for Config {
             max_groups: 100_000,
             max_group_bytes: 8 << 20,
             max_bytes: 256 << 20,
+            memory: Arc::new(GroupMemory::new(256 << 20, 16 << 20)),
+            commit_timeout: Duration::from_secs(5),
             max_record_bytes: 1_000_000,
             max_batch_bytes: 512 << 10,
-            max_waiting_bytes: 16 << 20,
             snapshot_every_bytes: 64 << 20,
             snapshot_chunk_bytes: 128 << 10,
         }
@@ -146,6 +152,7 @@ pub struct Shard {
     snapshot: Option<SnapshotCursor>,
     replies: Vec<(Token, Reply)>,
     group_bytes: usize,
+    account: Account,
 }
 
 impl Shard {
@@ -153,6 +160,7 @@ impl Shard {
     pub fn new(config: Config, fold: Fold, now: Now) -> Self {
         let mut shard = Self {
             next_expiry_ms: now.mono_ms.saturating_add(config.retention_check_interval_ms),
+            account: Account::new(Arc::clone(&config.memory)),
             config,
             fold: Fold::default(),
             groups: BTreeMap::new(),
@@ -171,6 +179,7 @@ impl Shard {
             shard.add_group(group);
         }
         shard.fold = fold;
+        shard.account.set(shard.bytes());
         for id in shard.groups.keys().cloned().collect::<Vec<_>>() {
             shard.with_group(&id, |group, config, fx| group.loaded(config, now, fx));
         }
@@ -257,9 +266,19 @@ impl Shard {
             Some(Code::PolicyViolation)
         } else if self.is_full() && request.member_id.is_empty() {
             Some(Code::GroupMaxSizeReached)
+        } else if self.is_growth_refused(
+            protocols_bytes(&request.protocols),
+            self.group(&request.group_id).map_or(0, |group| group.member_bytes(&request.member_id)),
+        ) {
+            Some(Code::GroupMaxSizeReached)
         } else {
             None
         }
+    }
+
+    /// Whether what is there may not grow from `present` bytes to `next`.
+    fn is_growth_refused(&self, next: usize, present: usize) -> bool {
+        next > present && self.account.memory().is_beyond(next - present)
     }
 
     /// Too many groups for one more?
@@ -267,13 +286,13 @@ impl Shard {
         let full = self.groups.len() >= self.config.max_groups || self.is_full();
         if full {
             let (groups, bytes) = (self.groups.len(), self.bytes());
-            tracing::warn!(groups, bytes, "new group refused: the partition holds no more");
+            tracing::debug!(groups, bytes, "new group refused: there is no room for more");
         }
         full.then_some(Code::PolicyViolation)
     }
 
     fn is_full(&self) -> bool {
-        self.bytes() >= self.config.max_bytes
+        self.bytes() >= self.config.max_bytes || self.account.memory().is_full()
     }
 
     /// About how much memory groups and offsets take.
@@ -283,8 +302,11 @@ impl Shard {
 
     /// SyncGroup.
     pub fn sync(&mut self, request: &SyncRequest, token: Token, now: Now) {
+        let sent = request.assignments.iter().map(|(_, assignment)| assignment.len()).sum();
+        let present = self.group(&request.group_id).map_or(0, Group::assignment_bytes);
         let code = match self.groups.contains_key(&request.group_id) {
             _ if request.group_id.is_empty() => Code::InvalidGroupId,
+            _ if self.is_growth_refused(sent, present) => Code::CoordinatorNotAvailable,
             true => {
                 return self.with_group(&request.group_id, |group, config, fx| {
                     group.sync(config, request, token, now, fx);
@@ -449,6 +471,7 @@ impl Shard {
     fn remove_group(&mut self, id: &Text) {
         let Some(entry) = self.groups.remove(id) else { return };
         self.group_bytes -= entry.bytes;
+        self.account.set(self.bytes());
         if let Some(at_ms) = entry.deadline {
             self.deadlines.remove(&(at_ms, id.clone()));
         }
@@ -491,6 +514,7 @@ impl Shard {
         }
         self.group_bytes = self.group_bytes - entry.bytes + entry.group.bytes();
         entry.bytes = entry.group.bytes();
+        self.account.set(self.bytes());
     }
 
     #[cfg(test)]
@@ -505,6 +529,7 @@ impl Shard {
             assert!(queued <= entry.writes);
         }
         assert_eq!(bytes, self.group_bytes);
+        assert!(self.account.memory().used_bytes() >= self.bytes());
         assert_eq!(self.deadlines.len(), self.groups.values().filter_map(|e| e.deadline).count());
         assert_eq!(self.queued_bytes, self.queue.iter().map(Write::bytes).sum::<usize>());
         assert!(self.fold.groups().all(|(id, _)| self.groups.contains_key(id)));

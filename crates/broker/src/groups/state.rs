@@ -167,16 +167,18 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn bytes(&self, id: &str) -> usize {
-        let protocols =
-            self.terms.protocols.iter().map(|(name, data)| 64 + name.len() + data.len());
         let texts = self.client_id.len() + self.client_host.len();
         MEMBER_BYTES
             + 2 * id.len()
             + self.instance_id.as_ref().map_or(0, |id| 2 * id.len())
             + texts
             + self.assignment.len()
-            + protocols.sum::<usize>()
+            + protocols_bytes(&self.terms.protocols)
     }
+}
+
+pub(super) fn protocols_bytes(protocols: &[(Text, Blob)]) -> usize {
+    protocols.iter().map(|(name, data)| 64 + name.len() + data.len()).sum()
 }
 
 /// Fixed cost of a member in the byte count: map nodes, timers, counters.
@@ -319,6 +321,16 @@ impl Group {
     /// About how much memory the group takes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// About how much a member takes.
+    pub(super) fn member_bytes(&self, id: &str) -> usize {
+        self.members.get(id).map_or(0, |member| member.bytes(id))
+    }
+
+    /// Bytes of all assignments.
+    pub(super) fn assignment_bytes(&self) -> usize {
+        self.members.values().map(|member| member.assignment.len()).sum()
     }
 
     /// Nobody is in it or about to be.

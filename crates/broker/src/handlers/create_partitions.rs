@@ -1,6 +1,7 @@
 //! CreatePartitions (key 37), versions 0 to 3.
 //!
 //! Raises partition counts, all or with `validate_only` none; every topic of the request is answered.
+//! The limits are those of [`super::create_topics`].
 //! Different from Kafka: an assignment may only name this broker; new partitions can be used when the
 //! answer comes.
 
@@ -33,6 +34,8 @@ pub(crate) async fn handle(
             twice.insert(topic.name.clone());
         }
     }
+    // Partitions that the request asks for, so far.
+    let mut asked = 0;
     let mut results = Vec::new();
     for topic in request.topics {
         // A name that is given twice is answered once.
@@ -43,7 +46,7 @@ pub(crate) async fn handle(
             Err(Failure::new(ErrorCode::InvalidRequest, "Duplicate topic in request."))
         } else {
             let left = deadline.saturating_duration_since(shared.env.clock.now());
-            let work = create(shared, &topic, request.validate_only);
+            let work = create(shared, &topic, request.validate_only, &mut asked);
             let timed_out = || Err(Failure::of(ErrorCode::RequestTimedOut));
             shared.env.clock.timeout(left, work).await.unwrap_or_else(timed_out)
         };
@@ -61,6 +64,7 @@ async fn create(
     shared: &Arc<Shared>,
     topic: &CreatePartitionsTopic,
     validate_only: bool,
+    asked: &mut i64,
 ) -> Result<(), Failure> {
     let cached = shared.topic(TopicRef::Name(&topic.name))?;
     if is_internal(&topic.name) {
@@ -92,12 +96,16 @@ async fn create(
             check_replicas(shared.config.node_id.0, &assignment.broker_ids)?;
         }
     }
+    let together = *asked + i64::from(wants) - i64::from(has);
+    shared.check_request_partitions(together)?;
+    *asked = together;
     if validate_only {
-        return Ok(());
+        return shared.plan_partitions(wants - has).map(drop);
     }
     let (task, id) = (Arc::clone(shared), cached.topic.id);
     shared
         .to_end("create partitions", async move {
+            let _planned = task.plan_partitions(wants - has)?;
             task.meta.add_partitions(id, wants).await?;
             task.opened(id).await;
             Ok(())

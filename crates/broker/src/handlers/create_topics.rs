@@ -2,7 +2,9 @@
 //!
 //! Checks names, partition counts, replication factors, manual assignments and configuration, then
 //! creates, all or with `validate_only` none. 5 tells the created topic's counts and configuration, 7
-//! its id. One topic's failure is its own; a name given twice is INVALID_REQUEST.
+//! its id. One topic's failure is its own; a name given twice is INVALID_REQUEST. More partitions than
+//! one request may ask for are INVALID_PARTITIONS, more than the broker may have POLICY_VIOLATION; when
+//! too many changes wait already, THROTTLING_QUOTA_EXCEEDED.
 //! Different from Kafka: the store replicates, so the factor may only be -1 or 1 and an assignment may
 //! only name this broker; a created topic can be used when the answer comes.
 
@@ -42,6 +44,8 @@ pub(crate) async fn handle(
         .map(|topic| topic.name.clone())
         .collect();
     let mut answered = BTreeSet::new();
+    // Partitions that the request asks for, so far.
+    let mut asked = 0;
     let mut response = CreateTopicsResponse::default();
     for topic in request.topics {
         if !answered.insert(topic.name.clone()) {
@@ -51,7 +55,7 @@ pub(crate) async fn handle(
             Err(Failure::new(ErrorCode::InvalidRequest, "Duplicate topic name."))
         } else {
             let left = deadline.saturating_duration_since(shared.env.clock.now());
-            let work = create(shared, &topic, request.validate_only);
+            let work = create(shared, &topic, request.validate_only, &mut asked);
             let timed_out = || Err(Failure::of(ErrorCode::RequestTimedOut));
             shared.env.clock.timeout(left, work).await.unwrap_or_else(timed_out)
         };
@@ -71,9 +75,14 @@ async fn create(
     shared: &Arc<Shared>,
     topic: &CreatableTopic,
     validate_only: bool,
+    asked: &mut i64,
 ) -> Result<Created, Failure> {
     let (new, replication_factor) = check(shared, topic)?;
+    let together = *asked + i64::from(new.partitions);
+    shared.check_request_partitions(together)?;
+    *asked = together;
     if validate_only {
+        shared.plan_partitions(new.partitions)?;
         return Ok(Created { id: Uuid::ZERO, new, replication_factor });
     }
     let created = shared.create_topic(new.clone()).await?;

@@ -4,7 +4,8 @@
 //! bytes of the request or of the answer budget are used up; the first batch of an answer comes whole
 //! however large it is (KIP-74). With less than `min_bytes` it waits up to `max_wait_ms` on the
 //! watermarks of its partitions: one wake-up per flush, and only changed partitions are looked at
-//! again. An error of any partition answers at once. 5 adds the log start, 9 leader epochs
+//! again. Without memory for an answer it waits as long, and then answers without records. An error of
+//! any partition answers at once. 5 adds the log start, 9 leader epochs
 //! (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), 11 racks (ignored), 12 `last_fetched_epoch`, 13 topic
 //! ids.
 //!
@@ -23,6 +24,7 @@ use talos_log::{Offsets, PartitionLog};
 use talos_protocol::messages::fetch::{FetchPartition, PartitionData};
 use talos_protocol::messages::{FetchRequest, FetchResponse, FetchableTopicResponse};
 use talos_protocol::{ErrorCode, Records, Str, Uuid};
+use tokio::time::Instant;
 
 use crate::broker::Shared;
 use crate::connection::Context;
@@ -33,6 +35,8 @@ use crate::topics::TopicRef;
 
 /// Records found before there is enough are kept while waiting if they are no more than this.
 const KEEP_BYTES: usize = 64 << 10;
+/// Memory for an answer is waited for at least this long, whatever the request's `max_wait_ms`.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
 const READ_COMMITTED: i8 = 1;
 
 pub(crate) async fn handle(
@@ -49,7 +53,7 @@ pub(crate) async fn handle(
     let limit = usize::try_from(limit).unwrap_or(0);
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(limit);
     let isolation_level = request.isolation_level;
-    let mut fetch = Fetch::new(shared, context.version, &request, limit);
+    let mut fetch = Fetch::new(shared, context.version, &request, limit, deadline);
     // From here on nothing of the frame is needed.
     drop(request);
     context.release();
@@ -116,11 +120,19 @@ struct Fetch {
     limit: usize,
     /// What the slots found, together.
     bytes: usize,
+    /// Until when memory is waited for.
+    deadline: Instant,
 }
 
 impl Fetch {
-    fn new(shared: &Shared, version: i16, request: &FetchRequest, limit: usize) -> Self {
-        let mut fetch = Self { topics: Vec::new(), slots: Vec::new(), limit, bytes: 0 };
+    fn new(
+        shared: &Shared,
+        version: i16,
+        request: &FetchRequest,
+        limit: usize,
+        deadline: Instant,
+    ) -> Self {
+        let mut fetch = Self { topics: Vec::new(), slots: Vec::new(), limit, bytes: 0, deadline };
         // A partition that is asked for twice is answered once, as in Kafka.
         let mut seen = BTreeSet::new();
         for topic in &request.topics {
@@ -166,7 +178,8 @@ impl Fetch {
         // What it had counts as read again: it lies in front of what is new.
         let others = self.bytes - slot.found.bytes;
         // A whole first batch only while nothing else is in the answer.
-        slot.read(shared, self.limit.saturating_sub(others), others == 0).await;
+        let room = self.limit.saturating_sub(others);
+        slot.read(shared, room, others == 0, self.deadline).await;
         self.bytes = others + slot.found.bytes;
     }
 
@@ -244,19 +257,23 @@ impl Slot {
     }
 
     /// Reads at most `room` bytes; `whole`: the first batch even if it is larger.
-    async fn read(&mut self, shared: &Shared, room: usize, whole: bool) {
+    async fn read(&mut self, shared: &Shared, room: usize, whole: bool, deadline: Instant) {
         let Ok(log) = &self.log else { return };
         self.found.records = Records::new();
         self.found.lease = None;
-        let mut limit = self.max_bytes.min(room);
+        let limit = self.max_bytes.min(room);
         // Memory for a file's bytes is taken before it is read. Only an empty-handed fetch waits for
         // it, so nobody holds memory while waiting for more.
+        let clock = &shared.env.clock;
+        let left = deadline.saturating_duration_since(clock.now()).max(LEAST_WAIT);
         let reserved = match whole {
-            true => Some(shared.answers.take(limit).await),
+            true => clock.timeout(left, shared.answers.take(limit)).await,
             false => shared.answers.try_take(limit),
         };
-        if reserved.is_none() {
-            limit = 0;
+        if reserved.is_none() && log.ended().is_none() {
+            // The client asks again.
+            self.found = Found { offsets: Some(log.offsets()), ..Found::default() };
+            return;
         }
         match log.read(self.offset, limit, whole).await {
             Ok(read) => {

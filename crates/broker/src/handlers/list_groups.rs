@@ -27,8 +27,9 @@ pub(crate) async fn handle(
                 group_state: group.state.into(),
                 group_type: "classic".into(),
             })),
-            // One that gave up is opened anew by the next request for one of its groups.
-            Err(Code::NotCoordinator) => {}
+            // One that gave up is opened anew by the next request for one of its groups; one that cannot
+            // be read is missing like one whose partition is offline.
+            Err(Code::NotCoordinator | Code::CoordinatorNotAvailable) => {}
             Err(code) => response.error_code = code.code(),
         }
     }

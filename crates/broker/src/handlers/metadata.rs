@@ -2,7 +2,7 @@
 //!
 //! Brokers, and the topics asked for: all (null; in version 0 an empty list), by name, or by id (10).
 //! Missing topics are created when the broker's `auto.create.topics.enable` and, from version 4, the
-//! request allow it. 1 adds racks, controller and internal flags, 2 the cluster id, 5 offline
+//! request allow it, within the limits of [`super::create_topics`]. 1 adds racks, controller and internal flags, 2 the cluster id, 5 offline
 //! replicas, 7 leader epochs, 8 authorized operations, 10 topic ids, 12 lookups by id alone, 13 an
 //! error of the whole.
 //! Different from Kafka: a topic that is created on the way is answered complete, not with an error
@@ -40,8 +40,11 @@ pub(crate) async fn handle(
         Some(asked) => {
             let asked = distinct(asked, |topic| (topic.topic_id, topic.name.clone()));
             let mut topics = Vec::with_capacity(asked.len());
+            // Partitions that were created on the way.
+            let mut created = 0;
             for topic in asked {
-                topics.push(one(shared, topic, may_create).await);
+                let created = may_create.then_some(&mut created);
+                topics.push(one(shared, topic, created).await);
             }
             topics
         }
@@ -71,11 +74,11 @@ fn all(shared: &Shared) -> Vec<MetadataResponseTopic> {
 async fn one(
     shared: &Arc<Shared>,
     asked: MetadataRequestTopic,
-    may_create: bool,
+    created: Option<&mut i64>,
 ) -> MetadataResponseTopic {
     let MetadataRequestTopic { topic_id, name } = asked;
     let found = match &name {
-        Some(name) => by_name(shared, name, may_create).await,
+        Some(name) => by_name(shared, name, created).await,
         None => shared.topic(TopicRef::Id(TopicId(topic_id.0))),
     };
     match found {
@@ -93,17 +96,24 @@ async fn one(
 async fn by_name(
     shared: &Arc<Shared>,
     name: &Str,
-    may_create: bool,
+    created: Option<&mut i64>,
 ) -> Result<Arc<CachedTopic>, Failure> {
     let found = shared.topic(TopicRef::Name(name));
     if found.is_ok() {
         return found;
     }
     crate::topics::check_name(name)?;
-    if !may_create {
-        return found;
-    }
-    shared.auto_create(name).await?;
+    let Some(created) = created else { return found };
+    let together = *created + i64::from(shared.config.num_partitions);
+    shared.check_request_partitions(together)?;
+    *created = together;
+    shared.auto_create(name).await.map_err(|failure| match failure.code {
+        // Clients ask again after this one.
+        ErrorCode::ThrottlingQuotaExceeded => {
+            Failure { code: ErrorCode::LeaderNotAvailable, ..failure }
+        }
+        _ => failure,
+    })?;
     shared.topic(TopicRef::Name(name))
 }
 

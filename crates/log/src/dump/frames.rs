@@ -9,9 +9,9 @@ use talos_common::{LeaderEpoch, TopicPartitionId};
 use talos_protocol::batch::{BatchHeader, crc32c, verify_crc};
 use talos_storage::{Error as StorageError, FilePath, Prefix, Storage};
 
-use super::run_file::{batches, kind_of};
+use super::run_file::batches;
 use crate::format::{Frame, JournalId, LanePosition};
-use crate::runs::{self, RunEntry, RunFileError};
+use crate::runs::{self, RunEntry, RunFileError, Stated};
 use crate::scan::cursor::Cursor;
 
 /// The name of a frame's kind.
@@ -24,6 +24,7 @@ pub(super) fn kind_name(frame: &Frame) -> &'static str {
         Frame::Published { .. } => "published",
         Frame::Index { .. } => "index",
         Frame::Catalog { .. } => "catalog",
+        Frame::Sorted { .. } => "sorted",
         Frame::Close { .. } => "close",
         Frame::Note { .. } => "note",
     }
@@ -93,8 +94,8 @@ impl<'a> Frames<'a> {
                 Source::Journal(Cursor::new(storage, id, len))
             }
             FilePath::Sorted { .. } | FilePath::Segment { .. } => {
-                match runs::read_index(storage, path, len, kind_of(path), cluster).await {
-                    Ok(index) => Source::Runs(index.runs.into(), 0, VecDeque::new()),
+                match runs::read_index(storage, path, Stated::listed(len), cluster).await {
+                    Ok(found) => Source::Runs(found.index.runs.into(), 0, VecDeque::new()),
                     Err(RunFileError::Storage(error)) => return Err(error),
                     Err(RunFileError::Corrupt { position, what, .. }) => {
                         let row = unreadable(position, len.saturating_sub(position), what);
@@ -253,8 +254,18 @@ fn describe(position: u64, bytes: u64, frame: &Frame) -> FrameRow {
         Frame::Index { since, entries } => {
             row.detail = format!("{} partitions since {}", entries.len(), at(*since));
         }
-        Frame::Catalog { sorted, replaced_below } => {
-            row.detail = format!("sorted journals {sorted:?} replace files below {replaced_below}");
+        Frame::Catalog { generation, replaced_below, files, partitions } => {
+            row.detail = format!(
+                "generation {generation}: {files} sorted journals with runs of {partitions} partitions \
+                 replace files below {replaced_below}"
+            );
+        }
+        Frame::Sorted { generation, files, partitions } => {
+            let numbers: Vec<u64> = files.iter().map(|file| file.number).collect();
+            let partitions = partitions.len();
+            row.detail = format!(
+                "generation {generation}: sorted journals {numbers:?}, {partitions} partitions"
+            );
         }
         Frame::Close { next_file } => row.detail = format!("goes on in file {next_file}"),
         Frame::Note { durable_to } => row.detail = format!("durable to {}", at(*durable_to)),

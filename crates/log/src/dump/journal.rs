@@ -1,6 +1,6 @@
 //! The journals of one broker directory, lane by lane, and the sorted journals that they name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use talos_common::{BrokerDir, LaneId, TopicPartitionId};
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::format::{FileHeader, Frame, JournalId, LanePosition};
 use crate::scan::ScanError;
+use crate::scan::catalog::Catalogs;
 use crate::scan::cursor::Cursor;
 use crate::scan::walk::{Damage as Hole, FileEnd, Found, LaneWalk, Verdict};
 
@@ -40,20 +41,20 @@ impl Dump {
         }
         // Lane 0 has a file before the epoch is registered (E-J13).
         lanes.entry(LaneId(0)).or_default();
-        let mut catalog = BTreeSet::new();
+        let mut catalog = Catalogs::default();
         for (lane, files) in lanes {
             let reports = self.read_lane((dir, lane), &files, &mut catalog, progress).await?;
             self.ready.extend(reports.into_values());
         }
-        for number in catalog.iter().filter(|number| !sorted.contains_key(number)) {
-            let path = FilePath::Sorted { dir, number: *number };
+        for file in catalog.files().filter(|file| !sorted.contains_key(&file.number)) {
+            let path = FilePath::Sorted { dir, number: file.number };
             let mut report = FileReport::new(path.clone(), None);
             report.add(missing(&path));
             self.ready.push_back(report);
         }
         for (number, len) in sorted {
             let path = FilePath::Sorted { dir, number };
-            let named = Some(catalog.contains(&number));
+            let named = Some(catalog.names(number));
             let report = self.read_runs(&path, len, named, progress).await?;
             self.ready.push_back(report);
         }
@@ -65,7 +66,7 @@ impl Dump {
         &mut self,
         (dir, lane): (BrokerDir, LaneId),
         files: &BTreeMap<u64, u64>,
-        catalog: &mut BTreeSet<u64>,
+        catalog: &mut Catalogs,
         progress: &mut Progress<'_>,
     ) -> Result<BTreeMap<FilePath, FileReport>, StorageError> {
         let storage = Arc::clone(&self.storage);
@@ -193,15 +194,19 @@ impl FileReport {
             && journal.ending == JournalEnd::Stopped
             && hole.reaches_end
         {
-            journal.ending = JournalEnd::Torn(what.clone());
+            journal.ending = match (position, verdict) {
+                (0, Verdict::Torn) => JournalEnd::Unused,
+                _ => JournalEnd::Torn(what.clone()),
+            };
         }
         match verdict {
             Verdict::Damage => self.add(Damage { file, position, end, what, loss: Loss::Records }),
             Verdict::Small => self.add(Damage { file, position, end, what, loss: Loss::Nothing }),
             Verdict::Torn | Verdict::Replaced => {
                 let Some(Content::Journal(journal)) = &mut self.content else { return };
-                if journal.ending == JournalEnd::Note && position == journal.end {
-                    // Behind the last flush there is nothing.
+                let ends = matches!(journal.ending, JournalEnd::Note | JournalEnd::Unused);
+                if ends && position == journal.end {
+                    // Behind the last flush, and in a file that was not begun, there is nothing.
                 } else if journal.unreadable.len() < MAX_LISTED {
                     journal.unreadable.push(Unreadable { position, end, what });
                 } else {
@@ -215,7 +220,7 @@ impl FileReport {
 /// Counts what the frames of one file hold.
 struct Counting<'a> {
     report: JournalReport,
-    catalog: &'a mut BTreeSet<u64>,
+    catalog: &'a mut Catalogs,
     published: &'a mut BTreeMap<TopicPartitionId, u64>,
 }
 
@@ -248,7 +253,7 @@ impl Counting<'_> {
                 let newest = self.published.entry(partition).or_default();
                 *newest = (*newest).max(root_generation);
             }
-            Frame::Catalog { sorted, .. } => *self.catalog = sorted.into_iter().collect(),
+            Frame::Catalog { .. } | Frame::Sorted { .. } => self.catalog.take(&frame),
             Frame::Note { durable_to } => report.states = report.states.max(durable_to),
             Frame::Open { .. } | Frame::Index { .. } | Frame::Close { .. } => {}
         }

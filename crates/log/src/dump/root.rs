@@ -8,7 +8,7 @@ use talos_storage::{Error as StorageError, FilePath, Prefix, Storage};
 
 use super::{Damage, Loss};
 use crate::root::{Head, Root};
-use crate::runs::{self, RunFileError, RunKind};
+use crate::runs::{self, RunFileError, Stated};
 
 /// A root and what it reaches.
 #[derive(Clone, Debug)]
@@ -62,9 +62,9 @@ pub async fn check_root(
         return Ok(report);
     };
     let head = FilePath::Segment { partition, base_offset, leader_epoch, attempt };
-    let index = runs::read_index(storage, &head, file_bytes, RunKind::Segment, cluster).await;
+    let index = runs::read_index(storage, &head, Stated::exactly(file_bytes), cluster).await;
     let index = match index {
-        Ok(index) => index,
+        Ok(found) => found.index,
         Err(RunFileError::Storage(error)) => return Err(error),
         Err(RunFileError::Corrupt { position, what, .. }) => {
             let what = format!("{what} (the root names it as the newest segment)");

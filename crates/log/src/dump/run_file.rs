@@ -9,21 +9,10 @@ use talos_storage::{Error as StorageError, FilePath, Storage};
 use super::{
     Content, Damage, Dump, FileReport, Loss, ManifestSegment, Progress, RunReport, RunsReport,
 };
-use crate::runs::{self, Block, RunEntry, RunFileError, RunIndex, RunKind};
+use crate::runs::{self, Block, RunEntry, RunFileError, RunIndex, Stated};
 
 /// Read at once, unless one block is larger.
 const WINDOW_BYTES: u64 = 4 << 20;
-
-/// The kind that a name stands for.
-pub(super) fn kind_of(path: &FilePath) -> RunKind {
-    match path {
-        FilePath::Segment { .. } => RunKind::Segment,
-        FilePath::Sorted { .. }
-        | FilePath::Journal { .. }
-        | FilePath::Cluster
-        | FilePath::SealIndex { .. } => RunKind::Sorted,
-    }
-}
 
 impl Dump {
     /// Reads and verifies one sorted journal or segment of `len` bytes.
@@ -40,9 +29,15 @@ impl Dump {
             self.options.cluster = runs::stated_cluster(&self.storage, path).await?;
         }
         let cluster = self.options.cluster.unwrap_or_default();
-        let index = runs::read_index(&self.storage, path, len, kind_of(path), cluster).await;
-        let index = match index {
-            Ok(index) => index,
+        let found = runs::read_index(&self.storage, path, Stated::listed(len), cluster).await;
+        let index = match found {
+            Ok(found) => {
+                for (position, what) in found.repaired {
+                    let (file, end, loss) = (path.to_string(), None, Loss::Copied);
+                    report.add(Damage { file, position, end, what, loss });
+                }
+                found.index
+            }
             Err(RunFileError::Storage(error)) => return Err(error),
             Err(RunFileError::Corrupt { position, what, .. }) => {
                 report.add(Damage { file: path.to_string(), position, end: None, what, loss });
@@ -54,8 +49,10 @@ impl Dump {
         let mut runs = Vec::with_capacity(index.runs.len());
         for run in &index.runs {
             runs.push(verify(&self.storage, run, &mut report, loss).await?);
-            progress(run.bytes);
-            told += run.bytes;
+            // A cut file has fewer.
+            let read = run.bytes.min(len.saturating_sub(told));
+            progress(read);
+            told += read;
         }
         progress(len.saturating_sub(told));
         report.damage.sort_by_key(|damage| damage.position);

@@ -13,6 +13,7 @@ use talos_storage::{AppendFuture, Error as StorageError, ErrorKind, Storage, Wri
 use tokio::sync::watch;
 
 use super::buffer::{Filled, Tied};
+use super::next_file::{self, NextFile};
 use super::{Lane, LaneEnd};
 use crate::extent::{Extent, Place};
 use crate::format::{
@@ -59,6 +60,12 @@ pub(crate) struct Flusher {
     writer: Option<Box<dyn Writer>>,
     /// Whether the file's header frame is still to be written.
     header_due: bool,
+    /// The file after this one, made ahead so that a roll waits for no folder and no allocation.
+    next: Option<NextFile>,
+    /// Whether the file after the present one was begun ahead: that is tried once.
+    asked_ahead: bool,
+    /// The highest file number that may be in use.
+    used: u64,
     todo: VecDeque<Flush>,
     in_flight: VecDeque<InFlight>,
     next_sequence: u64,
@@ -98,6 +105,7 @@ impl std::fmt::Debug for InFlight {
 
 enum Step {
     Flushed(Result<u64, StorageError>),
+    Created(Result<Box<dyn Writer>, StorageError>),
     Work,
     Idle,
 }
@@ -117,6 +125,9 @@ impl Flusher {
             mask: 0,
             writer: Some(writer),
             header_due: true,
+            next: None,
+            asked_ahead: false,
+            used: 0,
             todo: VecDeque::new(),
             in_flight: VecDeque::new(),
             next_sequence: 0,
@@ -145,11 +156,13 @@ impl Flusher {
             }
             let may_take = self.in_flight.len() < self.depth;
             let may_state = self.in_flight.is_empty() && self.is_unstated();
+            self.prepare_next();
             let head = self.in_flight.front_mut();
             let flushed = head.map(|flush| &mut flush.outcome);
             let step = tokio::select! {
                 biased;
                 outcome = resolve(flushed) => Step::Flushed(outcome),
+                created = next_file::created(self.next.as_mut()) => Step::Created(created),
                 () = self.parts.lane.work(), if may_take => Step::Work,
                 () = self.parts.env.clock.sleep(IDLE_STATEMENT), if may_state => Step::Idle,
             };
@@ -160,9 +173,50 @@ impl Flusher {
                         return self.finish(end);
                     }
                 }
+                Step::Created(Ok(writer)) => self.keep_next(writer),
+                Step::Created(Err(error)) => {
+                    if let Err(end) = self.drop_next(&error) {
+                        return self.finish(end);
+                    }
+                }
                 Step::Work => {}
                 Step::Idle => self.push_statement(),
             }
+        }
+    }
+
+    /// Begins to make the next file once the present one is half full.
+    fn prepare_next(&mut self) {
+        let position = self.writer.as_ref().map_or(0, |writer| writer.position());
+        if self.next.is_none() && !self.asked_ahead && position >= self.file_bytes / 2 {
+            self.asked_ahead = true;
+            self.next = Some(self.start_next());
+        }
+    }
+
+    fn start_next(&mut self) -> NextFile {
+        self.used += 1;
+        NextFile::start(&self.parts.storage, JournalId { number: self.used, ..self.file })
+    }
+
+    fn keep_next(&mut self, writer: Box<dyn Writer>) {
+        self.next = self.next.take().map(|next| next.ready(writer));
+    }
+
+    /// The next file could not be made ahead: no reason to stall, the roll tries again.
+    fn drop_next(&mut self, error: &StorageError) -> Result<(), LaneEnd> {
+        self.next = None;
+        self.forget_unused(error);
+        self.roll_or_end(error)?;
+        tracing::debug!(%error, "the next journal file is not made ahead");
+        Ok(())
+    }
+
+    /// A number whose creation failed without a trace is tried again; one whose creation has no known
+    /// outcome never is.
+    fn forget_unused(&mut self, error: &StorageError) {
+        if matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable) {
+            self.used -= 1;
         }
     }
 
@@ -392,17 +446,16 @@ impl Flusher {
     /// the store takes none, with the lane stalled: producers hear a definite error meanwhile.
     async fn next_file(&mut self) -> Result<(), LaneEnd> {
         let old = Old { writer: self.writer.take(), mask: self.mask };
-        let mut number = self.file.number;
         let mut pause = RETRY.0;
-        let end = loop {
-            // A name whose creation has no known outcome is not used again.
-            number += 1;
-            match self.try_file(number).await {
-                Ok(end) => break end,
+        let (number, end) = loop {
+            let next = match self.next.take() {
+                Some(next) => next,
+                None => self.start_next(),
+            };
+            let number = next.number();
+            match self.try_file(next).await {
+                Ok(end) => break (number, end),
                 Err(error) => {
-                    if is_unchanged(&error) {
-                        number -= 1;
-                    }
                     self.writer = None;
                     self.roll_or_end(&error)?;
                     tracing::warn!(%error, "no new journal file: produce is refused");
@@ -417,16 +470,20 @@ impl Flusher {
         self.close(old, number).await?;
         self.stated = self.stated.max(self.durable);
         self.file.number = number;
+        self.asked_ahead = false;
         self.parts.current_file.send_replace(number);
         self.durable = LanePosition { file: number, position: end };
         self.content_end = self.content_end.max(self.stated);
         Ok(())
     }
 
-    /// Creates file `number` and its header. The lane's own file stays the old one until all is done.
-    async fn try_file(&mut self, number: u64) -> Result<u64, StorageError> {
+    /// Finishes creating a file and writes its header. The lane's own file stays the old one until all
+    /// is done.
+    async fn try_file(&mut self, next: NextFile) -> Result<u64, StorageError> {
+        let number = next.number();
+        let created = next.finish().await;
+        self.writer = Some(created.inspect_err(|error| self.forget_unused(error))?);
         let next = JournalId { number, ..self.file };
-        self.writer = Some(self.parts.storage.create(next.path()).await?);
         let old = std::mem::replace(&mut self.file, next);
         let end = self.begin_file().await;
         self.file = old;
@@ -475,11 +532,6 @@ impl Flusher {
 struct Old {
     writer: Option<Box<dyn Writer>>,
     mask: u32,
-}
-
-/// Whether a failed creation left the name unused.
-fn is_unchanged(error: &StorageError) -> bool {
-    matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable)
 }
 
 /// The head's outcome; never when nothing is in flight.

@@ -501,7 +501,7 @@ impl From<RunFileError> for ReadError {
     fn from(error: RunFileError) -> Self {
         match error {
             RunFileError::Storage(error) => Self::Unavailable(error.to_string()),
-            RunFileError::Corrupt { file, position, what } => {
+            RunFileError::Corrupt { file, position, what, .. } => {
                 Self::Corrupt { file, position, what }
             }
         }

@@ -2,7 +2,7 @@
 //! changes of the root, and the exchange of places in memory after the durable steps were taken.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use talos_common::{BrokerDir, LeaderEpoch};
 use talos_storage::FilePath;
@@ -15,6 +15,34 @@ use crate::producers::Producers;
 use crate::root::{Head, Root, RootError};
 use crate::run::Run;
 use crate::runs::SegmentEntry;
+
+/// The root as this leadership knows it.
+#[derive(Debug)]
+pub(super) struct KnownRoot {
+    /// As last read or swapped.
+    pub(super) root: Root,
+    /// The outcome of a later swap is unknown.
+    pub(super) in_doubt: bool,
+}
+
+/// What a log still needs of former leaderships.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inherits {
+    /// Those in whose directories it may have something.
+    pub(crate) pairs: Vec<(BrokerDir, LeaderEpoch)>,
+    /// Where its producer state lies, until this leadership has put it elsewhere.
+    pub(crate) state: Option<StateRun>,
+}
+
+/// The run of a sorted journal that says what is known of a log's producers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateRun {
+    pub(crate) file: FilePath,
+    /// The set of sorted journals that the file belongs to.
+    pub(crate) set: u64,
+    /// Offset of the newest record of which it speaks.
+    pub(crate) newest_offset: Option<i64>,
+}
 
 /// What of a partition may be written into a sorted journal or a segment.
 #[derive(Debug)]
@@ -35,6 +63,32 @@ impl Sortable {
     pub(crate) fn bytes(&self) -> u64 {
         let raw: u64 = self.extents.iter().map(|extent| u64::from(extent.length)).sum();
         raw + self.runs.iter().map(|run| run.bytes).sum::<u64>()
+    }
+
+    /// Cuts it into what is to be written: the raw batches, and the runs that are `taken`, each piece
+    /// with what follows it without a gap. The last piece, which may be empty, reaches to the end and has
+    /// the producer state; that of older ones is needed nowhere.
+    pub(crate) fn pieces(self, taken: impl Fn(&Run) -> bool) -> (Vec<Self>, Self) {
+        let Self { runs, extents, manifest, producers, epochs } = self;
+        let mut pieces: Vec<Self> = Vec::new();
+        let mut piece: Vec<Arc<Run>> = Vec::new();
+        for run in runs {
+            if taken(&run) {
+                piece.push(run);
+                continue;
+            }
+            if let Some(last) = piece.last() {
+                let epochs = epochs.below(last.end_offset);
+                pieces.push(Self {
+                    runs: std::mem::take(&mut piece),
+                    extents: Vec::new(),
+                    manifest: Vec::new(),
+                    producers: Producers::new(),
+                    epochs,
+                });
+            }
+        }
+        (pieces, Self { runs: piece, extents, manifest, producers, epochs })
     }
 
     /// The oldest journal of `dir` in which raw batches lie.
@@ -62,7 +116,9 @@ impl PartitionLog {
     /// # Errors
     /// [`RootError`]; `OutOfRange` when `offset` lies above the high watermark.
     pub async fn advance_log_start(&self, offset: i64) -> Result<i64, RootError> {
-        let mut root = self.root.lock().await;
+        let mut known = self.root.lock().await;
+        self.settle_root(&mut known).await?;
+        let root = known.root;
         let Offsets { log_start, high_watermark, .. } = self.offsets();
         if offset > high_watermark {
             return Err(RootError::OutOfRange { offset, high_watermark });
@@ -73,15 +129,39 @@ impl PartitionLog {
         // Of the last record below, which a newer epoch need not have accepted.
         let epoch = self.state().epochs.of(offset - 1);
         let next = Root { log_start: offset, ..root.covering(offset, epoch) };
-        self.swap(&mut root, next).await?;
+        self.swap(&mut known, next).await?;
         self.drop_below(offset, root.head);
         Ok(offset)
     }
 
-    async fn swap(&self, root: &mut Root, next: Root) -> Result<(), RootError> {
-        let next = Root { generation: root.generation + 1, ..next };
-        self.root_handle.swap(next.encode()).await?;
-        *root = next;
+    /// Before anything is swapped: if the outcome of a swap was unknown, the root is read again. What
+    /// was applied after all counts from now on, and its generation is not given twice (E-J14).
+    async fn settle_root(&self, known: &mut KnownRoot) -> Result<(), RootError> {
+        if !known.in_doubt {
+            return Ok(());
+        }
+        let stored = self.root_handle.read().await?;
+        known.root = stored.map_or_else(|| Ok(Root::default()), |bytes| Root::decode(&bytes))?;
+        known.in_doubt = false;
+        let Root { log_start, generation, end_offset, head, .. } = known.root;
+        let mut state = self.state();
+        state.published = (generation > 0).then_some((generation, end_offset));
+        let moved = log_start > state.log_start;
+        drop(state);
+        if moved {
+            self.drop_below(log_start, head);
+        }
+        Ok(())
+    }
+
+    async fn swap(&self, known: &mut KnownRoot, next: Root) -> Result<(), RootError> {
+        let next = Root { generation: known.root.generation + 1, ..next };
+        // If this call is cut off, its outcome is unknown too.
+        known.in_doubt = true;
+        let swapped = self.root_handle.swap(next.encode()).await;
+        known.in_doubt = matches!(swapped, Err(RootError::Uncertain(_) | RootError::Corrupt(_)));
+        swapped?;
+        known.root = next;
         self.state().published = Some((next.generation, next.end_offset));
         Ok(())
     }
@@ -165,13 +245,42 @@ impl PartitionLog {
         }
     }
 
-    /// The files of all runs that are read from.
-    pub(crate) fn run_files(&self) -> Vec<FilePath> {
-        self.state().runs.iter().map(|run| run.file.clone()).collect()
+    /// Bytes of the raw batches that [`PartitionLog::sortable`] would give.
+    pub(crate) fn sortable_bytes(&self, is_closed: impl Fn(&Place) -> bool) -> u64 {
+        let state = self.state();
+        let closed = state.extents.iter().take_while(|extent| is_closed(&extent.place));
+        let closed = closed.filter(|_| state.ended.is_none());
+        closed.map(|extent| u64::from(extent.length)).sum()
+    }
+
+    /// The runs of sorted journals that stay when those in `replaced` (offset ranges, ends exclusive)
+    /// give way to others.
+    pub(crate) fn sorted_runs_beside(&self, replaced: &[(i64, i64)]) -> Vec<Arc<Run>> {
+        let stays = |run: &&Arc<Run>| {
+            let beside = |(from, to): &(i64, i64)| {
+                from == to || run.end_offset <= *from || run.base_offset >= *to
+            };
+            run.segment.is_none() && replaced.iter().all(beside)
+        };
+        self.state().runs.iter().filter(stays).cloned().collect()
+    }
+
+    fn inherits(&self) -> MutexGuard<'_, Inherits> {
+        self.inherits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inherited run that says what is known of producers, while no other does.
+    pub(crate) fn inherited_state(&self) -> Option<StateRun> {
+        self.inherits().state.clone()
+    }
+
+    /// The producer state lies in the own directory now, or in a segment.
+    pub(crate) fn drop_inherited_state(&self) {
+        self.inherits().state = None;
     }
 
     /// Takes the inherited pairs in whose directories nothing of this log is read any more. Called
-    /// when a pass has put everything raw, and the producer state, into `own`.
+    /// when a pass has put everything raw into `own`.
     pub(crate) fn take_unneeded(&self, own: BrokerDir) -> Vec<(BrokerDir, LeaderEpoch)> {
         let mut used: BTreeSet<BrokerDir> = BTreeSet::from([own]);
         let state = self.state();
@@ -180,10 +289,14 @@ impl PartitionLog {
             let Place::Journal { id, .. } = extent.place;
             id.dir
         }));
+        let has_producers = !state.producers.is_empty();
         drop(state);
-        let mut inherits = self.inherits.lock().unwrap_or_else(PoisonError::into_inner);
-        let (kept, unneeded) = inherits.iter().partition(|(dir, _)| used.contains(dir));
-        *inherits = kept;
+        let mut inherits = self.inherits();
+        let state = inherits.state.as_ref().filter(|_| has_producers);
+        used.extend(state.and_then(|state| state.file.dir()));
+        let pairs = std::mem::take(&mut inherits.pairs);
+        let (kept, unneeded) = pairs.into_iter().partition(|(dir, _)| used.contains(dir));
+        inherits.pairs = kept;
         unneeded
     }
 
@@ -220,7 +333,9 @@ impl PartitionLog {
         base_offset: i64,
         segments: Vec<Arc<Run>>,
     ) -> Result<(), RootError> {
-        let mut root = self.root.lock().await;
+        let mut known = self.root.lock().await;
+        self.settle_root(&mut known).await?;
+        let root = known.root;
         let Some((newest, run)) = segments.last().and_then(|run| Some((run.segment?, run))) else {
             return Ok(());
         };
@@ -233,7 +348,7 @@ impl PartitionLog {
         let epoch = run.known().and_then(|entry| entry.epochs.newest());
         let next = root.covering(newest.end_offset, epoch);
         let old = root.head;
-        self.swap(&mut root, Root { head: Some(head), ..next }).await?;
+        self.swap(&mut known, Root { head: Some(head), ..next }).await?;
         let end_offset = newest.end_offset;
         self.replace(base_offset, end_offset, segments);
         if let Some(old) = old {

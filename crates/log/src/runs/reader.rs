@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use talos_protocol::batch::{BatchHeader, crc32c};
 use talos_storage::{Error as StorageError, ErrorKind, FilePath, Storage};
 
 use crate::ranges::read_range;
 
-use super::{Block, FOOTER_BYTES, FORMAT, HEADER_BYTES, MAGIC, RunEntry, RunIndex, RunKind};
+use super::{Block, LABEL_BYTES, Label, RunEntry, RunIndex};
 
 /// The largest index that is read; one of a segment of 64 MiB has some dozen KiB.
 const MAX_INDEX_BYTES: u32 = 64 << 20;
@@ -19,11 +19,17 @@ pub(crate) enum RunFileError {
     #[error(transparent)]
     Storage(StorageError),
     #[error("{file} is corrupt at position {position}: {what}")]
-    Corrupt { file: FilePath, position: u64, what: String },
+    Corrupt {
+        file: FilePath,
+        position: u64,
+        what: String,
+        /// Nothing in it is damaged: it is another file.
+        foreign: bool,
+    },
 }
 
 fn corrupt(file: &FilePath, position: u64, what: impl Into<String>) -> RunFileError {
-    RunFileError::Corrupt { file: file.clone(), position, what: what.into() }
+    RunFileError::Corrupt { file: file.clone(), position, what: what.into(), foreign: false }
 }
 
 /// Reads exactly `range` of `file`: what is reachable and missing is corruption (P5).
@@ -43,70 +49,158 @@ pub(crate) async fn read_exact(
     }
 }
 
-/// Reads and checks header, footer and index of `file`, which has `len` bytes.
+/// What is known of a run file before it is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stated {
+    /// Bytes of the file; with `exact` that is a fact, else what a listing says.
+    pub(crate) bytes: u64,
+    pub(crate) exact: bool,
+    /// CRC-32C of its index, if a catalog states it.
+    pub(crate) index_crc: Option<u32>,
+    /// Read the second copies of label and index too, though the first ones are whole.
+    pub(crate) both: bool,
+}
+
+impl Stated {
+    /// A file of exactly this length.
+    pub(crate) fn exactly(bytes: u64) -> Self {
+        Self { bytes, exact: true, index_crc: None, both: false }
+    }
+
+    /// A file of about this length, all of whose copies are to be looked at.
+    pub(crate) fn listed(bytes: u64) -> Self {
+        Self { bytes, exact: false, index_crc: None, both: true }
+    }
+}
+
+/// An index that was read.
+#[derive(Debug)]
+pub(crate) struct Indexed {
+    pub(crate) index: RunIndex,
+    /// Damage to one of two copies, with its position: nothing is lost.
+    pub(crate) repaired: Vec<(u64, String)>,
+}
+
+impl Indexed {
+    /// Says what was repaired.
+    pub(crate) fn warn(&self, file: &FilePath) {
+        for (position, what) in &self.repaired {
+            tracing::error!(%file, position, what, "damage that its second copy makes good");
+        }
+    }
+}
+
+/// Reads and checks label and index of `file`, of which either copy will do.
 pub(crate) async fn read_index(
     storage: &Arc<dyn Storage>,
     file: &FilePath,
-    len: u64,
-    kind: RunKind,
+    stated: Stated,
     cluster: [u8; 16],
-) -> Result<RunIndex, RunFileError> {
-    if len < HEADER_BYTES + FOOTER_BYTES {
-        return Err(corrupt(file, len, "the file ends here"));
+) -> Result<Indexed, RunFileError> {
+    let mut repaired = Vec::new();
+    let last = stated.bytes.saturating_sub(LABEL_BYTES);
+    let label = |at| read_label(storage, file, at, stated, cluster);
+    let label = either(&mut repaired, label(0), label(last), stated.both).await?;
+    let before_runs = LABEL_BYTES + u64::from(label.index_bytes);
+    let run_bytes = label.bytes.checked_sub(2 * before_runs);
+    let Some(run_bytes) = run_bytes.filter(|_| label.index_bytes <= MAX_INDEX_BYTES) else {
+        return Err(corrupt(file, 0, "the label names no index"));
+    };
+    if !stated.exact && label.bytes != stated.bytes {
+        let what = format!("it has {} bytes, not {}", stated.bytes, label.bytes);
+        repaired.push((stated.bytes.min(label.bytes), what));
     }
-    let header = read_exact(storage, file, 0, HEADER_BYTES).await?;
-    check_header(&header, kind, cluster).map_err(|what| corrupt(file, 0, what))?;
-    let footer_at = len - FOOTER_BYTES;
-    let mut footer = read_exact(storage, file, footer_at, len).await?;
-    if crc32c(&footer[..16]) != u32::from_le_bytes([footer[16], footer[17], footer[18], footer[19]])
-        || footer[20..] != MAGIC
-    {
-        return Err(corrupt(file, footer_at, "no footer here"));
-    }
-    let (position, length, crc) = (footer.get_u64_le(), footer.get_u32_le(), footer.get_u32_le());
-    if length > MAX_INDEX_BYTES || position.checked_add(length.into()) != Some(footer_at) {
-        return Err(corrupt(file, footer_at, "the footer names no index"));
-    }
-    let index = read_exact(storage, file, position, footer_at).await?;
-    if crc32c(&index) != crc {
-        return Err(corrupt(file, position, "checksum mismatch in the index"));
-    }
-    RunIndex::decode(index)
-        .filter(|index| index.runs.iter().all(|run| run.position + run.bytes <= position))
-        .ok_or_else(|| corrupt(file, position, "an index of another version"))
+    let index = |at| read_copy(storage, file, at, &label);
+    let second = label.bytes - before_runs;
+    let bytes = either(&mut repaired, index(LABEL_BYTES), index(second), stated.both).await?;
+    let mut index = RunIndex::decode(bytes, run_bytes)
+        .ok_or_else(|| corrupt(file, LABEL_BYTES, "an index of another version"))?;
+    index.shift(before_runs);
+    Ok(Indexed { index, repaired })
 }
 
-/// The cluster that the header of `file` states, if it can be read at all.
+/// The first copy, or the second where the first is damaged; the error of the first when both are. With
+/// `both` the second one is looked at in any case.
+async fn either<T>(
+    repaired: &mut Vec<(u64, String)>,
+    first: impl Future<Output = Result<T, RunFileError>>,
+    second: impl Future<Output = Result<T, RunFileError>>,
+    both: bool,
+) -> Result<T, RunFileError> {
+    let first = first.await;
+    match first {
+        Err(RunFileError::Corrupt { file, position, what, foreign: false }) => {
+            let lost = RunFileError::Corrupt { file, position, what: what.clone(), foreign: false };
+            match second.await {
+                Err(RunFileError::Corrupt { foreign: false, .. }) => Err(lost),
+                second => {
+                    repaired.push((position, what));
+                    second
+                }
+            }
+        }
+        Ok(found) if both => {
+            match second.await {
+                Err(RunFileError::Corrupt { position, what, .. }) => {
+                    repaired.push((position, what));
+                }
+                Err(error @ RunFileError::Storage(_)) => return Err(error),
+                Ok(_) => {}
+            }
+            Ok(found)
+        }
+        first => first,
+    }
+}
+
+async fn read_label(
+    storage: &Arc<dyn Storage>,
+    file: &FilePath,
+    at: u64,
+    stated: Stated,
+    cluster: [u8; 16],
+) -> Result<Label, RunFileError> {
+    let bytes = read_exact(storage, file, at, at + LABEL_BYTES).await?;
+    let label = Label::decode(&bytes).map_err(|what| corrupt(file, at, what))?;
+    let foreign = |what: String| RunFileError::Corrupt {
+        file: file.clone(),
+        position: at,
+        what,
+        foreign: true,
+    };
+    label.check(file, cluster).map_err(foreign)?;
+    if stated.exact && label.bytes != stated.bytes {
+        return Err(foreign(format!(
+            "it has {} bytes by its label, not {}",
+            label.bytes, stated.bytes
+        )));
+    }
+    if stated.index_crc.is_some_and(|crc| crc != label.index_crc) {
+        return Err(foreign("it is not the file that the catalog names".into()));
+    }
+    Ok(label)
+}
+
+async fn read_copy(
+    storage: &Arc<dyn Storage>,
+    file: &FilePath,
+    at: u64,
+    label: &Label,
+) -> Result<Bytes, RunFileError> {
+    let bytes = read_exact(storage, file, at, at + u64::from(label.index_bytes)).await?;
+    if crc32c(&bytes) != label.index_crc {
+        return Err(corrupt(file, at, "checksum mismatch in the index"));
+    }
+    Ok(bytes)
+}
+
+/// The cluster that the label of `file` states, if it can be read at all.
 pub(crate) async fn stated_cluster(
     storage: &Arc<dyn Storage>,
     file: &FilePath,
 ) -> Result<Option<[u8; 16]>, StorageError> {
-    let header = storage.read(file, 0..HEADER_BYTES).await?;
-    let Some((body, crc)) = header.split_last_chunk::<4>() else { return Ok(None) };
-    if crc32c(body).to_le_bytes() != *crc {
-        return Ok(None);
-    }
-    Ok(body.get(12..28).and_then(|cluster| cluster.try_into().ok()))
-}
-
-fn check_header(header: &Bytes, kind: RunKind, cluster: [u8; 16]) -> Result<(), &'static str> {
-    let (body, crc) = header.split_at(header.len() - 4);
-    if crc32c(body).to_le_bytes() != crc {
-        return Err("checksum mismatch in the header");
-    }
-    if body[..8] != MAGIC {
-        return Err("not a run file");
-    }
-    if body[8..10] != FORMAT.to_le_bytes() {
-        return Err("written by another version of Talos");
-    }
-    if body[10] != kind as u8 {
-        return Err("another kind of run file");
-    }
-    if body[12..28] != cluster {
-        return Err("the file belongs to another cluster");
-    }
-    Ok(())
+    let bytes = storage.read(file, 0..LABEL_BYTES).await?;
+    Ok(Label::decode(&bytes).ok().map(|label| label.cluster))
 }
 
 /// Whole batches of a run from the one that holds `offset` on: at most `max_bytes`, but the first

@@ -186,7 +186,9 @@ impl<'a> LaneWalk<'a> {
                 );
                 return Err(ScanError::Corrupt { file: id.path(), position: at, what });
             }
-            let found = cursor.find_next().await?;
+            // Without the header's nonce nothing behind it can be read: most of all in a file that was
+            // made ahead and never used.
+            let found = if at == 0 { None } else { cursor.find_next().await? };
             let to = found.map_or(next_file, |position| LanePosition { position, ..here });
             self.hole(id, here, to, &error.to_string());
             if found.is_none() {
@@ -250,6 +252,7 @@ impl<'a> LaneWalk<'a> {
             | Frame::Batch(..)
             | Frame::Open { .. }
             | Frame::Published { .. }
+            | Frame::Sorted { .. }
             | Frame::Index { .. } => {}
         }
         Ok(None)
@@ -309,6 +312,14 @@ impl<'a> LaneWalk<'a> {
         let to = hole.to.min(LanePosition { file: hole.from.file, position: limit });
         let small = !missing && to.position - hole.from.position < SMALLEST_BATCH_FRAME;
         (Damage { to, ..hole }, if small { Verdict::Small } else { Verdict::Damage })
+    }
+
+    /// Damage to what belongs to the last catalog.
+    pub(super) fn at_catalog(&self, what: &str) -> Damage {
+        let at = self.catalog_at;
+        let id = JournalId { dir: self.dir, lane: self.lane, number: at.file };
+        let (file, position, what) = (id.path(), at.position, what.to_owned());
+        Damage { file, position, what, from: at, to: at, reaches_end: false }
     }
 
     /// Holes below what is stated as durable that are large enough to have lost a batch; and the first

@@ -9,11 +9,12 @@ use talos_common::BrokerDir;
 use talos_protocol::batch::{BatchHeader, Batches};
 use talos_storage::{FilePath, Storage};
 
-use super::{Exchange, PassError, Sorter};
+use super::{PassError, Sorter};
+use crate::format::SortedFile;
 use crate::partition::PartitionLog;
 use crate::partition::tiers::Sortable;
 use crate::run::Run;
-use crate::runs::{OpenRun, RunFileBuilder, RunKind};
+use crate::runs::{OpenRun, RunFileBuilder};
 
 /// A sorted journal is closed once it has this many bytes: it is built in memory.
 const SORTED_FILE_BYTES: u64 = 32 << 20;
@@ -22,15 +23,37 @@ const READ_EXTENTS: usize = 512;
 /// Bytes read at once; one batch at least.
 const READ_RUN_BYTES: usize = 4 << 20;
 
-/// The sorted journals that one pass writes.
+/// A run that takes the place of others once the catalog is durable.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) log: Arc<PartitionLog>,
+    /// Offsets (end exclusive).
+    pub(super) range: (i64, i64),
+    pub(super) file: u64,
+    /// Of the run in the file.
+    pub(super) index: usize,
+    /// Whether its end says what is known of producers.
+    pub(super) has_state: bool,
+}
+
+/// A sorted journal that was published and that no catalog names yet.
+#[derive(Debug)]
+pub(super) struct NewFile {
+    pub(super) stated: SortedFile,
+    pub(super) runs: Vec<Arc<Run>>,
+}
+
+/// The sorted journals that one pass writes: one set.
 pub(super) struct SortedFiles {
     storage: Arc<dyn Storage>,
     cluster: [u8; 16],
     dir: BrokerDir,
     next_number: Arc<AtomicU64>,
+    /// Number of the first one.
+    set: u64,
     number: u64,
     builder: RunFileBuilder,
-    pub(super) files: BTreeMap<u64, Vec<Arc<Run>>>,
+    pub(super) files: BTreeMap<u64, NewFile>,
     pub(super) exchanges: Vec<Exchange>,
     /// All files that may be there.
     paths: Vec<FilePath>,
@@ -39,29 +62,59 @@ pub(super) struct SortedFiles {
 impl SortedFiles {
     pub(super) fn new(sorter: &Sorter) -> Self {
         let cluster = sorter.parts.cluster;
+        let number = sorter.next_sorted.fetch_add(1, Ordering::Relaxed);
         Self {
             storage: Arc::clone(&sorter.parts.storage),
             cluster,
             dir: sorter.parts.dir,
-            number: sorter.next_sorted.fetch_add(1, Ordering::Relaxed),
+            set: number,
+            number,
             next_number: Arc::clone(&sorter.next_sorted),
-            builder: RunFileBuilder::new(RunKind::Sorted, cluster),
+            builder: RunFileBuilder::default(),
             files: BTreeMap::new(),
             exchanges: Vec::new(),
             paths: Vec::new(),
         }
     }
 
-    /// Adds one partition's run; an empty one when only its producer state must be kept (E-J2).
-    /// After an error nothing of it is there.
+    /// Adds one partition's runs: older `pieces`, which are only merged, and the `last` one, with raw
+    /// batches; with `keep_state` an empty run where only its producer state must be kept (E-J2). After an
+    /// error nothing of the last one is there; `Some` says why some runs could not be merged.
     pub(super) async fn add(
         &mut self,
         log: &Arc<PartitionLog>,
-        source: Sortable,
+        pieces: Vec<Sortable>,
+        last: Sortable,
         keep_state: bool,
+    ) -> Result<Option<PassError>, PassError> {
+        let mut not_merged = None;
+        for piece in &pieces {
+            if let Err(error) = self.add_piece(log, piece, false, false).await {
+                not_merged.get_or_insert(error);
+            }
+        }
+        let Err(error) = self.add_piece(log, &last, keep_state, true).await else {
+            return Ok(not_merged);
+        };
+        if last.runs.is_empty() {
+            return Err(error);
+        }
+        // A damaged run must not keep the journals behind it.
+        let raw = Sortable { runs: Vec::new(), ..last };
+        self.add_piece(log, &raw, keep_state, true).await?;
+        Ok(Some(not_merged.unwrap_or(error)))
+    }
+
+    /// After an error nothing of it is there.
+    async fn add_piece(
+        &mut self,
+        log: &Arc<PartitionLog>,
+        source: &Sortable,
+        keep_state: bool,
+        has_state: bool,
     ) -> Result<(), PassError> {
         let mark = self.builder.mark();
-        let added = self.try_add(log, source, keep_state).await;
+        let added = self.try_add(log, source, keep_state, has_state).await;
         if added.is_err() {
             self.builder.rollback(mark);
         }
@@ -71,8 +124,9 @@ impl SortedFiles {
     async fn try_add(
         &mut self,
         log: &Arc<PartitionLog>,
-        source: Sortable,
+        source: &Sortable,
         keep_state: bool,
+        has_state: bool,
     ) -> Result<(), PassError> {
         let (range, mut run) = match source.range() {
             Some(range) => (range, self.builder.begin(log.id(), log.leader_epoch(), range.0)),
@@ -82,7 +136,7 @@ impl SortedFiles {
             }
             None => return Ok(()),
         };
-        let mut reader = SourceReader::new(&source);
+        let mut reader = SourceReader::new(source);
         loop {
             let batches = reader.next(log, &self.storage).await?;
             if batches.is_empty() {
@@ -90,9 +144,9 @@ impl SortedFiles {
             }
             push_all(&mut self.builder, &mut run, batches)?;
         }
-        self.builder.end(run, source.epochs, source.producers);
-        let index = self.builder.runs().len() - 1;
-        self.exchanges.push(Exchange { log: Arc::clone(log), range, file: self.number, index });
+        self.builder.end(run, source.epochs.clone(), source.producers.clone());
+        let (log, file, index) = (Arc::clone(log), self.number, self.builder.runs().len() - 1);
+        self.exchanges.push(Exchange { log, range, file, index, has_state });
         Ok(())
     }
 
@@ -104,13 +158,17 @@ impl SortedFiles {
     }
 
     async fn publish(&mut self) -> Result<(), PassError> {
-        let next = RunFileBuilder::new(RunKind::Sorted, self.cluster);
-        let (parts, index) = std::mem::replace(&mut self.builder, next).finish(Vec::new(), None);
         let path = FilePath::Sorted { dir: self.dir, number: self.number };
+        let builder = std::mem::take(&mut self.builder);
+        let finished = builder.finish(self.cluster, &path, Vec::new(), None);
         self.paths.push(path.clone());
-        self.storage.publish(&path, parts).await?;
-        let runs = index.runs.into_iter().map(|entry| Run::sorted(path.clone(), entry)).collect();
-        self.files.insert(self.number, runs);
+        self.storage.publish(&path, finished.parts).await?;
+        let (number, set) = (self.number, self.set);
+        let (bytes, index_crc) = (finished.bytes, finished.index_crc);
+        let runs = finished.index.runs.into_iter();
+        let runs = runs.map(|entry| Run::sorted(path.clone(), set, entry)).collect();
+        let stated = SortedFile { number, set, bytes, index_crc };
+        self.files.insert(number, NewFile { stated, runs });
         self.number = self.next_number.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -60,6 +60,10 @@ impl RootHandle for TestRoot {
         *self.0.lock().unwrap() = Some(value);
         Box::pin(std::future::ready(Ok(())))
     }
+
+    fn read(&self) -> Pin<Box<dyn Future<Output = Result<Option<Bytes>, RootError>> + Send + '_>> {
+        Box::pin(std::future::ready(Ok(self.0.lock().unwrap().clone())))
+    }
 }
 
 /// What the metadata would hold of one partition.

@@ -111,7 +111,7 @@ impl Layout {
             }
             Prefix::Partition(of) => {
                 self.list_folder(
-                    &format!("topics/{}/{}", of.topic, of.partition),
+                    &format!("topics/{}/{}", of.topic.hex(), of.partition),
                     after,
                     &mut page,
                 )?;
@@ -119,7 +119,7 @@ impl Layout {
             Prefix::Topic(topic) => self.list_topic(topic, after, &mut page)?,
             Prefix::Topics => {
                 let from = after.and_then(partition_of).map(|of| of.topic);
-                for topic in names(&self.folder("topics"), |name| name.parse::<TopicId>().ok())? {
+                for topic in names(&self.folder("topics"), |name| TopicId::from_hex(name).ok())? {
                     if page.len() < LIST_PAGE && from.is_none_or(|from| topic >= from) {
                         self.list_topic(topic, after, &mut page)?;
                     }
@@ -136,14 +136,14 @@ impl Layout {
         page: &mut Vec<FileInfo>,
     ) -> io::Result<()> {
         let from = after.and_then(partition_of);
-        let folder = self.folder("topics").join(topic.to_string());
+        let folder = self.folder("topics").join(topic.hex().to_string());
         let partitions = names(&folder, |name| {
             name.parse::<i32>().ok().filter(|partition| partition.to_string() == name)
         })?;
         for partition in partitions {
             let of = TopicPartitionId { topic, partition };
             if page.len() < LIST_PAGE && from.is_none_or(|from| of >= from) {
-                self.list_folder(&format!("topics/{topic}/{partition}"), after, page)?;
+                self.list_folder(&format!("topics/{}/{partition}", topic.hex()), after, page)?;
             }
         }
         Ok(())

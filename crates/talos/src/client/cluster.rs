@@ -16,6 +16,7 @@ use talos_protocol::messages::metadata::{
 use talos_protocol::{ApiKey, ErrorCode, Request, Str, Uuid};
 
 use super::connection::{Connection, ConnectionOptions};
+use super::deadline;
 use super::error::ClientError;
 
 /// The first pause before a retry; it doubles up to [`MAX_PAUSE`].
@@ -30,7 +31,8 @@ pub struct ClusterOptions {
     pub bootstrap: Vec<String>,
     /// The name that the client gives itself.
     pub client_id: String,
-    /// How long one answer, and one operation with all its retries, may take.
+    /// How long one operation may take: its requests, their retries, and the connections that they
+    /// need, all together.
     pub timeout: Duration,
     /// Largest answer that is accepted.
     pub max_response: ByteSize,
@@ -58,6 +60,14 @@ pub struct Topic {
     pub internal: bool,
     /// By partition index.
     pub partitions: BTreeMap<i32, Partition>,
+}
+
+impl Topic {
+    /// Its partitions without a leader, by index.
+    pub fn offline(&self) -> Vec<i32> {
+        let offline = self.partitions.iter().filter(|(_, partition)| partition.leader.is_none());
+        offline.map(|(index, _)| *index).collect()
+    }
 }
 
 /// What is known of one partition.
@@ -156,8 +166,12 @@ impl Cluster {
             return Ok(connection);
         }
         let mut last = ClientError::Invalid("there is no bootstrap address".into());
-        for server in &self.options.bootstrap {
-            match self.connect(server.trim()).await {
+        for (index, server) in self.options.bootstrap.iter().enumerate() {
+            // One that is silent leaves the others their share of the time.
+            let others = u32::try_from(self.options.bootstrap.len() - index).unwrap_or(1).max(1);
+            let share = deadline::left(&self.env.clock, self.options.timeout).time / others;
+            let connecting = self.connect(server.trim());
+            match deadline::within(&self.env.clock, share, connecting).await {
                 Ok(connection) => return Ok(connection),
                 Err(error) => last = error,
             }
@@ -228,7 +242,9 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// The topic, from the cache or asked for; waits while it is being created.
+    /// The topic, from the cache or asked for. With `create` it is made if the cluster allows that,
+    /// and a new one is waited for until all its partitions have leaders. A topic that was there
+    /// may have partitions without a leader: they are offline, and the others are of use.
     ///
     /// # Errors
     /// `Kafka` with `UNKNOWN_TOPIC_OR_PARTITION` at once if it does not exist (unless `create`).
@@ -236,29 +252,44 @@ impl Cluster {
         if let Some(known) = self.state().topics.get(name).cloned() {
             return Ok(known);
         }
-        self.retry(
-            || async {
-                let answer = self.metadata(Some(&[name]), create).await?;
-                let server = self.any().await?.server().to_owned();
-                let found = answer.topics.iter().find(|topic| topic.name.as_deref() == Some(name));
-                let code =
-                    found.map_or(ErrorCode::UnknownTopicOrPartition.code(), |t| t.error_code);
-                // Without creation an unknown topic does not come by waiting.
-                let subject = format!("topic {name}");
-                ClientError::check(&server, ApiKey::Metadata, subject, code, None)?;
-                let known = self.state().topics.get(name).cloned();
-                let known =
-                    known.ok_or_else(|| ClientError::missing(&server, ApiKey::Metadata, name))?;
-                match known.partitions.iter().find(|(_, partition)| partition.leader.is_none()) {
-                    Some((partition, _)) if create => {
-                        Err(ClientError::NoLeader { topic: name.into(), partition: *partition })
-                    }
-                    _ => Ok(known),
+        if !create {
+            return self.retry(|| self.topic_once(name, false), false).await;
+        }
+        let unknown =
+            |error: &ClientError| error.code() == Some(ErrorCode::UnknownTopicOrPartition);
+        match self.retry(|| self.topic_once(name, false), false).await {
+            Err(error) if unknown(&error) => self.new_topic(name, true).await,
+            found => found,
+        }
+    }
+
+    /// A topic that was created a moment ago (or is to be, with `create`), once every partition has
+    /// a leader.
+    ///
+    /// # Errors
+    /// `NoLeader` when that takes too long, or Kafka's.
+    pub async fn new_topic(&self, name: &str, create: bool) -> Result<Arc<Topic>, ClientError> {
+        let led = || async {
+            let known = self.topic_once(name, create).await?;
+            match known.offline().first() {
+                Some(partition) => {
+                    Err(ClientError::NoLeader { topic: name.into(), partition: *partition })
                 }
-            },
-            create,
-        )
-        .await
+                None => Ok(known),
+            }
+        };
+        self.retry(led, true).await
+    }
+
+    async fn topic_once(&self, name: &str, create: bool) -> Result<Arc<Topic>, ClientError> {
+        let answer = self.metadata(Some(&[name]), create).await?;
+        let server = self.any().await?.server().to_owned();
+        let found = answer.topics.iter().find(|topic| topic.name.as_deref() == Some(name));
+        let code = found.map_or(ErrorCode::UnknownTopicOrPartition.code(), |t| t.error_code);
+        let subject = format!("topic {name}");
+        ClientError::check(&server, ApiKey::Metadata, subject, code, None)?;
+        let known = self.state().topics.get(name).cloned();
+        known.ok_or_else(|| ClientError::missing(&server, ApiKey::Metadata, name))
     }
 
     /// Drops what the cache knows of a topic, because a leader was wrong.
@@ -278,17 +309,7 @@ impl Cluster {
         let known = self.topic(topic, false).await?;
         let leader = match known.partitions.get(&partition) {
             Some(partition) => partition.leader,
-            None => {
-                let server = self.any().await?.server().to_owned();
-                let code = ErrorCode::UnknownTopicOrPartition.code();
-                let subject = format!("partition {topic}-{partition}");
-                let message = format!("the topic has {} partitions", known.partitions.len());
-                let refused =
-                    ClientError::check(&server, ApiKey::Metadata, subject, code, Some(&message));
-                return Err(refused
-                    .err()
-                    .unwrap_or(ClientError::NoLeader { topic: topic.into(), partition }));
-            }
+            None => return Err(self.no_partition(&known, partition).await),
         };
         let Some(leader) = leader else {
             self.forget(topic);
@@ -298,8 +319,24 @@ impl Cluster {
         Ok((known, leader, connection))
     }
 
-    /// Repeats `work` while it fails with a retriable error and time is left. An unknown topic
-    /// counts as retriable only with `patient` (it may be about to exist).
+    /// The error of asking for a partition that the topic does not have.
+    pub(crate) async fn no_partition(&self, topic: &Topic, partition: i32) -> ClientError {
+        let server = match self.any().await {
+            Ok(connection) => connection.server().to_owned(),
+            Err(error) => return error,
+        };
+        ClientError::Kafka {
+            server,
+            api: ApiKey::Metadata,
+            subject: format!("partition {}-{partition}", topic.name),
+            code: ErrorCode::UnknownTopicOrPartition.code(),
+            message: Some(format!("the topic has {} partitions", topic.partitions.len())),
+        }
+    }
+
+    /// Repeats `work` while it fails with a retriable error and time is left; all of it together
+    /// takes at most the time of the options. An unknown topic counts as retriable only with
+    /// `patient` (it may be about to exist).
     ///
     /// # Errors
     /// The last error of `work`.
@@ -311,24 +348,27 @@ impl Cluster {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let deadline = self.env.clock.now() + self.options.timeout;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let error = match work().await {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
-            let unknown = error.code() == Some(ErrorCode::UnknownTopicOrPartition);
-            // Who is not there at the start is told at once: waiting hides the mistake.
-            let absent = matches!(error, ClientError::Connect { .. }) && !self.state().reached;
-            let again = error.is_retriable() && !absent && (patient || !unknown);
-            if !again || self.env.clock.now() + pause >= deadline {
-                return Err(error);
+        let repeating = async {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let error = match work().await {
+                    Ok(done) => return Ok(done),
+                    Err(error) => error,
+                };
+                let unknown = error.code() == Some(ErrorCode::UnknownTopicOrPartition);
+                // Who is not there at the start is told at once: waiting hides the mistake.
+                let absent = matches!(error, ClientError::Connect { .. }) && !self.state().reached;
+                let again = error.is_retriable() && !absent && (patient || !unknown);
+                let left = deadline::left(&self.env.clock, self.options.timeout).time;
+                if !again || left <= pause {
+                    return Err(error);
+                }
+                tracing::debug!(%error, "trying again");
+                self.env.clock.sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
             }
-            tracing::debug!(%error, "trying again");
-            self.env.clock.sleep(pause).await;
-            pause = (pause * 2).min(MAX_PAUSE);
-        }
+        };
+        deadline::within(&self.env.clock, self.options.timeout, repeating).await
     }
 
     /// A connection to the coordinator of a group.

@@ -2,8 +2,9 @@
 //! matched by correlation id in the order in which a broker must give them.
 //!
 //! A writer task and a reader task own the socket. The first error ends both; every request that
-//! was not answered then fails as lost. Bounded: [`MAX_IN_FLIGHT`] requests, answers of at most
-//! `max_response` bytes.
+//! was not answered then fails as lost. So does an answer that does not come in time: what is
+//! behind it on the connection would only wait as well. Bounded: [`MAX_IN_FLIGHT`] requests,
+//! answers of at most `max_response` bytes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -13,15 +14,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use talos_common::Env;
+use talos_common::{Env, Period};
 use talos_protocol::frame::{self, RequestHeader};
 use talos_protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use talos_protocol::{ApiKey, Chain, Decoder, Message, Request, Str};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use super::deadline;
 use super::error::ClientError;
 
 /// Most requests of one connection that wait for their answer.
@@ -34,7 +36,8 @@ const READ_BYTES: usize = 256 * 1024;
 pub struct ConnectionOptions {
     /// The name that the client gives itself.
     pub client_id: Str,
-    /// How long connecting, and each answer, may take.
+    /// How long connecting (with the first exchange), and each answer, may take; less where
+    /// [`deadline::within`] leaves less.
     pub timeout: Duration,
     /// Largest answer that is accepted, in bytes.
     pub max_response: usize,
@@ -68,6 +71,8 @@ struct Waiting {
 struct Shared {
     waiting: Mutex<VecDeque<Waiting>>,
     closed: AtomicBool,
+    /// Ends the tasks that own the socket.
+    ended: watch::Sender<bool>,
     reason: Mutex<Option<String>>,
 }
 
@@ -78,12 +83,20 @@ impl Shared {
         if first {
             *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
         }
+        self.ended.send_replace(true);
         // Dropping the senders wakes those who wait.
         let waiting = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *waiting)
         };
         drop(waiting);
+    }
+
+    /// Waits for [`Shared::close`].
+    async fn is_over(&self) {
+        let mut ended = self.ended.subscribe();
+        // The sender lives as long as `self`.
+        let _ = ended.wait_for(|ended| *ended).await;
     }
 
     fn reason(&self) -> String {
@@ -129,12 +142,23 @@ impl Connection {
         server: &str,
         options: ConnectionOptions,
     ) -> Result<Self, ClientError> {
+        // Connecting and the first exchange share one limit.
+        let limit = options.timeout;
+        deadline::within(&env.clock, limit, Self::open_now(env, server, options)).await
+    }
+
+    async fn open_now(
+        env: &Env,
+        server: &str,
+        options: ConnectionOptions,
+    ) -> Result<Self, ClientError> {
         let refused = |reason: String| ClientError::Connect { server: server.to_owned(), reason };
         let connecting = TcpStream::connect(server);
-        let stream = match env.clock.timeout(options.timeout, connecting).await {
+        let left = deadline::left(&env.clock, options.timeout);
+        let stream = match env.clock.timeout(left.time, connecting).await {
             Some(Ok(stream)) => stream,
             Some(Err(error)) => return Err(refused(error.to_string())),
-            None => return Err(refused("no answer in time".into())),
+            None => return Err(refused(format!("no answer within {}", Period(left.allowed)))),
         };
         stream.set_nodelay(true).map_err(|error| refused(error.to_string()))?;
         let (reading, writing) = stream.into_split();
@@ -144,20 +168,28 @@ impl Connection {
         {
             let shared = Arc::clone(&shared);
             env.tasks.spawn("client writer", async move {
-                let ended = write_all(writing, outgoing, &shared).await;
-                if let Err(error) = ended {
-                    shared.close(error.to_string());
+                tokio::select! {
+                    biased;
+                    () = shared.is_over() => {}
+                    ended = write_all(writing, outgoing, &shared) => {
+                        if let Err(error) = ended {
+                            shared.close(error.to_string());
+                        }
+                    }
                 }
             });
         }
         {
             let shared = Arc::clone(&shared);
             env.tasks.spawn("client reader", async move {
-                let reason = match read_all(reading, &shared, limit).await {
-                    Ok(()) => "the server closed it".into(),
-                    Err(error) => error.to_string(),
-                };
-                shared.close(reason);
+                tokio::select! {
+                    biased;
+                    () = shared.is_over() => {}
+                    read = read_all(reading, &shared, limit) => shared.close(match read {
+                        Ok(()) => "the server closed it".into(),
+                        Err(error) => error.to_string(),
+                    }),
+                }
             });
         }
         let mut connection = Self {
@@ -223,7 +255,8 @@ impl Connection {
         self.call_within(request, version, self.options.timeout).await
     }
 
-    /// [`Connection::call_version`] with another limit on the time.
+    /// [`Connection::call_version`] with another limit on the time; what [`deadline::within`] leaves
+    /// holds all the same.
     ///
     /// # Errors
     /// As [`Connection::call`].
@@ -234,11 +267,13 @@ impl Connection {
         limit: Duration,
     ) -> Result<R::Response, ClientError> {
         let work = async { self.send(request, version).await?.answer().await };
-        match self.env.clock.timeout(limit, work).await {
+        let left = deadline::left(&self.env.clock, limit);
+        match self.env.clock.timeout(left.time, work).await {
             Some(answer) => answer,
             None => {
+                self.abort("an answer did not come in time");
                 let server = self.server.to_string();
-                Err(ClientError::Timeout { server, api: R::KEY, after: limit })
+                Err(ClientError::Timeout { server, api: R::KEY, after: left.allowed })
             }
         }
     }
@@ -312,7 +347,8 @@ impl Connection {
         // the first bytes when it has no error; so the sure way down is to ask again.
         let mut answer = self.call_version(&request, 3).await;
         if !matches!(&answer, Ok(answer) if answer.error_code == 0) {
-            if self.is_closed() {
+            // One that is silent has no time left for a second question.
+            if self.is_closed() || matches!(&answer, Err(ClientError::Timeout { .. })) {
                 return Err(self.no_kafka(answer.err()));
             }
             answer = self.call_version(&ApiVersionsRequest::default(), 0).await;

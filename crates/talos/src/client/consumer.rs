@@ -3,9 +3,11 @@
 //!
 //! Batches come in order within a partition. What is in the queue is at most
 //! [`ConsumerOptions::buffer`] bytes (one answer may pass it). A partition that its leader refuses
-//! for good ends the consumer with that error.
+//! for good ends the consumer with that error. One that cannot be read now is tried again for as
+//! long as the consumer lives, with pauses of at most [`MAX_PAUSE`]; [`Consumer::troubles`] says
+//! which those are, so that whoever reads can tell of it or give up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,12 +20,16 @@ use talos_protocol::messages::fetch::{
 use talos_protocol::{ApiKey, ErrorCode, Str, Uuid};
 use tokio::sync::{mpsc, watch};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Topic};
 use super::connection::Connection;
 use super::error::ClientError;
 
-/// The pause before a refused partition is asked for again.
+/// The first pause before a refused partition is asked for again; it doubles up to [`MAX_PAUSE`].
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The longest such pause.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// Stands for the leader of partitions that have none.
+const NOBODY: i32 = -1;
 /// From this version on Fetch names topics by id.
 const LAST_VERSION_WITH_NAMES: i16 = 12;
 
@@ -87,6 +93,8 @@ struct Assigned {
     leader: i32,
     /// Whether its leader has to be looked up again.
     retry: bool,
+    /// Why it cannot be read now.
+    trouble: Option<ClientError>,
 }
 
 /// A consumer of fixed partitions. Dropping it ends its tasks at their next step.
@@ -102,7 +110,9 @@ struct Inner {
     partitions: Mutex<BTreeMap<(Str, i32), Assigned>>,
     queue: mpsc::Sender<Result<Fetched, ClientError>>,
     stop: watch::Sender<bool>,
-    running: Mutex<std::collections::BTreeSet<i32>>,
+    /// Changes whenever a partition gets into trouble or out of it.
+    troubled: watch::Sender<u64>,
+    running: Mutex<BTreeSet<i32>>,
 }
 
 impl Drop for Consumer {
@@ -112,10 +122,11 @@ impl Drop for Consumer {
 }
 
 impl Consumer {
-    /// Starts fetching these partitions from these offsets.
+    /// Starts fetching these partitions from these offsets. One without a leader is waited for.
     ///
     /// # Errors
-    /// As [`Cluster::leader`].
+    /// As [`Cluster::topic`]; `Kafka` with `UNKNOWN_TOPIC_OR_PARTITION` for a partition that the
+    /// topic does not have.
     pub async fn start(
         cluster: Cluster,
         options: ConsumerOptions,
@@ -123,31 +134,59 @@ impl Consumer {
     ) -> Result<Self, ClientError> {
         let (queue, fetched) = mpsc::channel(1024);
         let budget = ByteBudget::new(options.buffer.as_usize());
-        let mut partitions = BTreeMap::new();
-        for (topic, partition, next) in from {
-            let (known, leader, _) =
-                cluster.retry(|| cluster.leader(topic, *partition), false).await?;
-            let assigned = Assigned {
-                topic: topic.clone(),
-                topic_id: known.id,
-                partition: *partition,
-                next: *next,
-                leader,
-                retry: false,
-            };
-            partitions.insert((topic.clone(), *partition), assigned);
-        }
         let inner = Arc::new(Inner {
             cluster,
             options,
             budget,
-            partitions: Mutex::new(partitions),
+            partitions: Mutex::default(),
             queue,
             stop: watch::Sender::new(false),
+            troubled: watch::Sender::new(0),
             running: Mutex::default(),
         });
-        inner.start_missing();
-        Ok(Self { inner, fetched })
+        let consumer = Self { inner, fetched };
+        consumer.add(from).await?;
+        Ok(consumer)
+    }
+
+    /// Fetches these partitions too.
+    ///
+    /// # Errors
+    /// As [`Consumer::start`]; then none of them is added.
+    pub async fn add(&self, from: &[(Str, i32, i64)]) -> Result<(), ClientError> {
+        let cluster = &self.inner.cluster;
+        let mut more = Vec::with_capacity(from.len());
+        for (topic, partition, next) in from {
+            let known = cluster.topic(topic, false).await?;
+            let Some(found) = known.partitions.get(partition) else {
+                return Err(cluster.no_partition(&known, *partition).await);
+            };
+            more.push(Assigned {
+                topic: topic.clone(),
+                topic_id: known.id,
+                partition: *partition,
+                next: *next,
+                leader: found.leader.unwrap_or(NOBODY),
+                retry: found.leader.is_none(),
+                trouble: None,
+            });
+        }
+        let places = more.into_iter().map(|p| ((p.topic.clone(), p.partition), p));
+        self.inner.partitions().extend(places);
+        self.inner.start_missing();
+        Ok(())
+    }
+
+    /// The partitions that cannot be read now, and why.
+    pub fn troubles(&self) -> Vec<(i32, ClientError)> {
+        let partitions = self.inner.partitions();
+        let troubled = partitions.values().filter_map(|p| Some((p.partition, p.trouble.clone()?)));
+        troubled.collect()
+    }
+
+    /// Changes whenever [`Consumer::troubles`] may have.
+    pub fn troubled(&self) -> watch::Receiver<u64> {
+        self.inner.troubled.subscribe()
     }
 
     /// The next news of a partition. Cancel safe. `None` never comes while the consumer lives.
@@ -186,11 +225,19 @@ impl Inner {
 
     /// Fetches from one leader for as long as it has partitions of ours.
     async fn fetch_from(self: &Arc<Self>, leader: i32) {
+        let mut pause = RETRY_PAUSE;
         loop {
             let mut assigned: Vec<Assigned> =
                 self.partitions().values().filter(|p| p.leader == leader).cloned().collect();
-            if assigned.iter().any(|p| p.retry) {
-                self.cluster.env().clock.sleep(RETRY_PAUSE).await;
+            let troubled = assigned.iter().filter(|p| p.retry).count();
+            // While others are read, those that cannot be wait for a round of their own.
+            if troubled > 0 && leader != NOBODY {
+                self.set_aside(&assigned);
+                continue;
+            }
+            if troubled > 0 {
+                self.cluster.env().clock.sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
                 if let Err(error) = self.find_leaders(&assigned).await {
                     let _ = self.queue.send(Err(error)).await;
                     return;
@@ -213,11 +260,9 @@ impl Inner {
                         }
                     }
                 }
-                Err(error)
-                    if error.is_retriable() || matches!(error, ClientError::Timeout { .. }) =>
-                {
+                Err(error) if error.is_retriable() || error.is_away() => {
                     tracing::debug!(%error, "fetching again");
-                    self.mark(&assigned);
+                    self.mark(&assigned, &error);
                 }
                 Err(error) => {
                     let _ = self.queue.send(Err(error)).await;
@@ -227,40 +272,82 @@ impl Inner {
         }
     }
 
-    fn mark(&self, assigned: &[Assigned]) {
+    /// These cannot be read now, because of this.
+    fn mark(&self, assigned: &[Assigned], error: &ClientError) {
         let mut partitions = self.partitions();
         for p in assigned {
             if let Some(known) = partitions.get_mut(&(p.topic.clone(), p.partition)) {
                 known.retry = true;
+                known.trouble = Some(error.clone());
             }
         }
+        drop(partitions);
+        self.troubled.send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
+    /// Hands partitions that cannot be read over to the task that looks for their leaders.
+    fn set_aside(self: &Arc<Self>, assigned: &[Assigned]) {
+        let mut partitions = self.partitions();
+        for p in assigned.iter().filter(|p| p.retry) {
+            if let Some(known) = partitions.get_mut(&(p.topic.clone(), p.partition)) {
+                known.leader = NOBODY;
+            }
+        }
+        drop(partitions);
+        self.start_missing();
     }
 
     /// Looks up the leaders of partitions that were refused.
     async fn find_leaders(self: &Arc<Self>, assigned: &[Assigned]) -> Result<(), ClientError> {
-        for p in assigned.iter().filter(|p| p.retry) {
-            self.cluster.forget(&p.topic);
-        }
-        for p in assigned.iter().filter(|p| p.retry) {
-            match self.cluster.leader(&p.topic, p.partition).await {
-                Ok((_, leader, _)) => {
-                    if let Some(known) = self.partitions().get_mut(&(p.topic.clone(), p.partition))
-                    {
-                        known.leader = leader;
-                        known.retry = false;
-                    }
-                }
+        let topics: BTreeSet<&Str> =
+            assigned.iter().filter(|p| p.retry).map(|p| &p.topic).collect();
+        for topic in topics {
+            let of_topic: Vec<Assigned> =
+                assigned.iter().filter(|p| p.retry && p.topic == *topic).cloned().collect();
+            self.cluster.forget(topic);
+            let known = match self.cluster.topic(topic, false).await {
+                Ok(known) => known,
                 // The topic was deleted: waiting for another of its name would hide that.
                 Err(error) if error.code() == Some(ErrorCode::UnknownTopicOrPartition) => {
                     return Err(error);
                 }
                 // It is tried again after the next pause.
-                Err(error) if error.is_retriable() => {}
+                Err(error) if error.is_retriable() || error.is_away() => {
+                    self.mark(&of_topic, &error);
+                    continue;
+                }
                 Err(error) => return Err(error),
+            };
+            for p in of_topic {
+                self.found(&p, &known).await?;
             }
         }
         self.start_missing();
         Ok(())
+    }
+
+    /// Its topic is known again.
+    async fn found(&self, p: &Assigned, topic: &Topic) -> Result<(), ClientError> {
+        if topic.id != p.topic_id {
+            let text = format!("topic {} was deleted and created again meanwhile", p.topic);
+            return Err(ClientError::Invalid(text));
+        }
+        match topic.partitions.get(&p.partition).map(|found| found.leader) {
+            Some(Some(leader)) => {
+                if let Some(known) = self.partitions().get_mut(&(p.topic.clone(), p.partition)) {
+                    known.leader = leader;
+                    known.retry = false;
+                }
+                Ok(())
+            }
+            Some(None) => {
+                let (topic, partition) = (p.topic.to_string(), p.partition);
+                let error = ClientError::NoLeader { topic, partition };
+                self.mark(std::slice::from_ref(p), &error);
+                Ok(())
+            }
+            None => Err(self.cluster.no_partition(topic, p.partition).await),
+        }
     }
 
     async fn fetch_once(
@@ -342,7 +429,9 @@ impl Inner {
                         all.push(Ok(fetched));
                     }
                     Ok(None) => {}
-                    Err(error) if error.is_retriable() => self.mark(std::slice::from_ref(p)),
+                    Err(error) if error.is_retriable() => {
+                        self.mark(std::slice::from_ref(p), &error);
+                    }
                     Err(error) => all.push(Err(error)),
                 }
             }
@@ -383,8 +472,13 @@ impl Inner {
                 }
             }
         }
+        let mut recovered = false;
         if let Some(known) = self.partitions().get_mut(&(p.topic.clone(), p.partition)) {
             known.next = next;
+            recovered = known.trouble.take().is_some();
+        }
+        if recovered {
+            self.troubled.send_modify(|changes| *changes = changes.wrapping_add(1));
         }
         let readable = if self.options.read_committed && data.last_stable_offset >= 0 {
             data.last_stable_offset
@@ -424,7 +518,7 @@ fn whole_batches(bytes: Bytes) -> impl Iterator<Item = Result<Batch, BatchError>
 struct AbortFilter {
     /// Producer id and first offset, by rising offset.
     ahead: std::collections::VecDeque<(i64, i64)>,
-    open: std::collections::BTreeSet<i64>,
+    open: BTreeSet<i64>,
 }
 
 impl AbortFilter {

@@ -95,7 +95,7 @@ pub enum ClientError {
         source: BatchError,
     },
     /// The partition has no leader that we could ask.
-    #[error("{topic}-{partition} has no leader now")]
+    #[error("partition {partition} of topic {topic} is offline: it has no leader")]
     NoLeader {
         /// The topic.
         topic: String,
@@ -177,6 +177,37 @@ impl ClientError {
         }
     }
 
+    /// Whether this is about one partition that nobody serves now, while others of its topic may
+    /// be served.
+    pub fn is_offline(&self) -> bool {
+        let offline = [ErrorCode::LeaderNotAvailable, ErrorCode::KafkaStorageError];
+        match self {
+            Self::NoLeader { .. } => true,
+            Self::Kafka { .. } => self.code().is_some_and(|code| offline.contains(&code)),
+            _ => false,
+        }
+    }
+
+    /// Whether it is the connection that failed, or a broker that does not answer: waiting may help
+    /// whatever was asked.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Lost { .. } | Self::Timeout { .. })
+    }
+
+    /// The server that it is about, if that is known.
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Connect { server, .. }
+            | Self::Lost { server, .. }
+            | Self::Timeout { server, .. }
+            | Self::Unsupported { server, .. }
+            | Self::Kafka { server, .. }
+            | Self::Protocol { server, .. }
+            | Self::Encode { server, .. } => Some(server),
+            Self::Corrupt { .. } | Self::NoLeader { .. } | Self::Invalid(_) => None,
+        }
+    }
+
     /// What the user can do next.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
@@ -195,7 +226,7 @@ impl ClientError {
                  --timeout"
             }
             Self::Unsupported { .. } => "use a broker of Kafka 2.1 or newer, or Talos",
-            Self::NoLeader { .. } => "wait until its broker is back, then repeat",
+            Self::NoLeader { .. } => OFFLINE,
             Self::Corrupt { .. } => "stop the broker and run `talos dump` on its data folder",
             Self::Protocol { .. } => "check that the address is that of a Kafka protocol port",
             Self::Encode { .. } | Self::Invalid(_) => return None,
@@ -204,6 +235,10 @@ impl ClientError {
         Some(text.into())
     }
 }
+
+/// What helps when a partition is offline.
+const OFFLINE: &str = "the broker's log says why; docs/operations.md#a-partition-is-offline says what to do. \
+     `talos topic describe NAME` lists the partitions that are offline; the others are served";
 
 /// What helps against the errors that users meet.
 fn code_hint(code: ErrorCode) -> Option<&'static str> {
@@ -215,7 +250,8 @@ fn code_hint(code: ErrorCode) -> Option<&'static str> {
             "choose another name, or change it with `talos topic alter`"
         }
         ErrorCode::InvalidTopicException => {
-            "a name has 1 to 249 letters, digits, dots, underscores and hyphens"
+            "a name has 1 to 249 of the letters a-z and A-Z, digits, '.', '_' and '-', is not '.' or '..', \
+             differs from others in more than '.' and '_', and is none of the cluster's own topics"
         }
         ErrorCode::InvalidPartitions => {
             "the number must be above 0, and above the present one when a topic grows"
@@ -235,15 +271,20 @@ fn code_hint(code: ErrorCode) -> Option<&'static str> {
             "the group has active members; stop its consumers, then repeat"
         }
         ErrorCode::InvalidConfig => {
-            "`talos topic describe NAME` shows the names and present values"
+            "`talos topic describe NAME --all-configs` shows the names and present values of any topic; \
+             docs/kafka-compatibility.md describes them"
         }
         ErrorCode::RequestTimedOut => "the request may have been done; look before you repeat it",
         ErrorCode::CoordinatorLoadInProgress
         | ErrorCode::CoordinatorNotAvailable
         | ErrorCode::NotCoordinator
-        | ErrorCode::NotLeaderOrFollower
-        | ErrorCode::LeaderNotAvailable => {
+        | ErrorCode::NotLeaderOrFollower => {
             "the cluster is moving or starting; repeat in a few seconds"
+        }
+        ErrorCode::LeaderNotAvailable => OFFLINE,
+        ErrorCode::KafkaStorageError => {
+            "the store of the broker fails or is full, or the partition is offline: the broker's log says \
+             which, docs/operations.md says what to do"
         }
         _ => return None,
     })

@@ -5,6 +5,7 @@
 //! Without `--rate` records follow each other as fast as they are taken, and latency counts from
 //! the hand-over. Every record carries its time, so that consumers measure end to end.
 
+mod counts;
 mod load;
 mod pace;
 mod report;
@@ -33,15 +34,26 @@ const MIN_SIZE: u64 = 16;
 
 const EXAMPLES: &str = "\
 Examples:
-  talos bench                                       as fast as possible for 10 s, 1 producer, 1 consumer
+  talos bench                                        10 s, as fast as possible
   talos bench --rate 20000 --size 1KiB --linger 0ms --duration 30s
   talos bench --producers 4 --consumers 0 --partitions 1000 --size 100B --rate 10000
-  talos bench --topic events --producers 0 --consumers 1      read what is there, as fast as possible
-  talos bench --bootstrap kafka.example:9092 --json           any Kafka-speaking broker
+  talos bench --topic events --producers 0           only read what is there
+  talos bench --bootstrap kafka.example:9092 --json  any Kafka-speaking broker
 
-Latencies count from the time at which a record was due, so a broker that stalls shows the whole
-stall, not one slow record. What an acknowledgement means is the broker's: Talos answers acks=1 and
-acks=all when the record is on stable storage; Kafka as shipped answers from memory.";
+Latencies count from the time at which a record was due, so a broker that
+stalls shows the whole stall, not one slow record. What an acknowledgement
+means is the broker's: Talos answers acks=1 and acks=all when the record is on
+stable storage; Kafka as shipped answers from memory. Ctrl-C ends the load and
+reports what was measured until then.
+
+Rates are over the time from the first to the last acknowledgement; of runs
+shorter than a second, from when the first record was due.
+
+--json prints one object: topic, settings, seconds, interrupted, failed,
+unanswered (without an answer when it was interrupted), first_error, produced
+and consumed (records, bytes, records_per_second, bytes_per_second,
+latency_us: mean, p50 to p99.99, max, in microseconds; null where nothing was
+timed).";
 
 /// Flags of `talos bench`.
 #[derive(Clone, Debug, Args)]
@@ -66,13 +78,13 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     rate: Option<u64>,
     /// Size of a record's value.
-    #[arg(long, value_name = "SIZE", default_value = "100B")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, default_value = "100B")]
     size: ByteSize,
     /// How long to load, warm-up not counted.
-    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "10s")]
     duration: Period,
     /// Load this long before anything counts.
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "2s")]
     warmup: Period,
     /// End after this many records instead of --duration; then there is no warm-up.
     #[arg(long, value_name = "N", conflicts_with_all = ["duration", "warmup"], value_parser = clap::value_parser!(u64).range(1..))]
@@ -87,16 +99,16 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = codec)]
     codec: Compression,
     /// How long a batch waits for more records.
-    #[arg(long, value_name = "DURATION", default_value = "5ms")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "5ms")]
     linger: Period,
     /// A batch is closed at this size.
-    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, default_value = "64KiB")]
     batch: ByteSize,
     /// Unanswered requests per producer and broker.
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=128))]
     in_flight: u32,
     /// Memory of each producer for records that are not acknowledged.
-    #[arg(long, value_name = "SIZE", default_value = "32MiB")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, default_value = "32MiB")]
     buffer: ByteSize,
     /// Keep the topic that was made for this run.
     #[arg(long)]

@@ -20,6 +20,10 @@ use crate::config::ServeConfig;
 /// Recycled journal files that are kept ready.
 const SPARE_FILES: usize = 4;
 
+/// File descriptors that are left to files: of journals, segments and metadata, of the admin server, and
+/// of connections that are accepted only to be closed.
+const RESERVED_FILES: usize = 384;
+
 /// Runs the broker until `stop`, or until it ends by itself.
 ///
 /// # Errors
@@ -67,7 +71,11 @@ pub async fn run(
     let broker = started;
     admin.with_registry(|shared| *shared = registry);
     admin.set_listening(bound);
-    admin.set_ready();
+    let watched = broker.clone();
+    admin.set_ready_by(move || {
+        let health = watched.health();
+        if health.is_serving() { Ok(health.report()) } else { Err(health.report()) }
+    });
     let ended = tokio::select! {
         biased;
         () = stop => None,
@@ -120,7 +128,8 @@ fn broker_config(config: &ServeConfig, bound: std::net::SocketAddr) -> BrokerCon
         connections_max_idle: u64::try_from(kafka.connections_max_idle_ms)
             .ok()
             .map(Duration::from_millis),
-        max_connections: size(kafka.max_connections),
+        max_connections: connection_limit(size(kafka.max_connections), open_files()),
+        max_connections_per_ip: size(kafka.max_connections_per_ip),
         producer_id_expiration_ms: kafka.producer_id_expiration_ms.into(),
         offsets_topic_num_partitions: kafka.offsets_topic_num_partitions,
         offsets_retention_ms: i64::from(kafka.offsets_retention_minutes) * 60_000,
@@ -134,6 +143,15 @@ fn broker_config(config: &ServeConfig, bound: std::net::SocketAddr) -> BrokerCon
         group_initial_rebalance_delay_ms: u64::try_from(kafka.group_initial_rebalance_delay_ms)
             .unwrap_or(0),
         group_max_size: size(kafka.group_max_size),
+        offsets_commit_timeout: millis(kafka.offsets_commit_timeout_ms.into()),
+        group_bytes: config.memory.groups.as_usize(),
+        max_request_partitions: config.limits.request_partitions,
+        max_partitions: size(config.limits.partitions),
+        changes: size(config.limits.changes),
+        waiting_changes: size(config.limits.waiting_changes),
+        frame_timeout: config.limits.request_timeout.0,
+        send_stall_timeout: config.limits.answer_timeout.0,
+        transfer_bytes_per_second: config.limits.transfer_rate.as_usize(),
         receive_bytes: config.memory.receive.as_usize(),
         answer_bytes: config.memory.answers.as_usize(),
         max_decompressed_bytes: config.log.max_decompressed.as_usize(),
@@ -144,5 +162,44 @@ fn broker_config(config: &ServeConfig, bound: std::net::SocketAddr) -> BrokerCon
             tail_cache_bytes: config.memory.tail_cache.as_usize(),
         },
         ..BrokerConfig::default()
+    }
+}
+
+/// How many files this process may have open; `None`: any number.
+fn open_files() -> Option<usize> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+    Some(usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// `max.connections`, lowered to what the limit of open files allows.
+fn connection_limit(asked: usize, open_files: Option<usize>) -> usize {
+    let Some(open_files) = open_files else { return asked };
+    // Some connections even where files alone may need all that there is.
+    let allowed = open_files.saturating_sub(RESERVED_FILES).max(open_files / 4);
+    if open_files < 2 * RESERVED_FILES {
+        tracing::warn!(
+            open_files,
+            connections = allowed.min(asked),
+            "the limit of open files is low: raise it (ulimit -n)"
+        );
+    }
+    allowed.min(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_to_files() {
+        let kafkas_default = i32::MAX as usize;
+        assert_eq!(connection_limit(kafkas_default, None), kafkas_default);
+        assert_eq!(connection_limit(kafkas_default, Some(1_048_576)), 1_048_192);
+        assert_eq!(connection_limit(kafkas_default, Some(1_024)), 640);
+        assert_eq!(connection_limit(100, Some(1_024)), 100);
+        // Hardly any descriptors: both get their share.
+        assert_eq!(connection_limit(kafkas_default, Some(256)), 64);
+        assert_eq!(connection_limit(kafkas_default, Some(0)), 0);
+        assert!(open_files().is_none_or(|files| files > 0));
     }
 }

@@ -28,9 +28,14 @@ Examples:
   talos dump ./talos-data --json
   talos dump ./talos-data --frames brokers/1-3/journal-0000-000000000000
 
-The broker must not be running. Nothing is changed. Every checksum is verified: those of journals,
-sorted journals and segments, and those of the metadata. Exit code 1 if anything is damaged; what was
-cut off at the end of a journal before anybody was told about it is no damage.";
+The broker must not be running. Nothing is changed. Every checksum is
+verified: those of journals, sorted journals and segments, and those of the
+metadata. Exit code 1 if anything is damaged; what was cut off at the end of a
+journal before anybody was told about it is no damage.
+
+--json prints one object per line, whose `type` says what it is: store
+(first), note, file, partition, damage (of nothing that is listed), summary
+(last: damaged_places, damaged_files); with --frames: frame.";
 
 /// What the store's cluster file begins with; the id and a line feed follow.
 const CLUSTER_MAGIC: &str = "talos cluster 1 ";

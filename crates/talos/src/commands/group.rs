@@ -27,7 +27,12 @@ pub enum GroupCommand {
 
 /// Flags of `group list`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  talos group list\n  talos group list --json")]
+#[command(after_help = "\
+Examples:
+  talos group list
+  talos group list --json
+
+--json prints an array of objects: group, state, type.")]
 pub struct ListArgs {
     #[command(flatten)]
     output: OutputArgs,
@@ -37,9 +42,19 @@ pub struct ListArgs {
 
 /// Flags of `group describe`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  talos group describe billing\n  talos group describe billing --json"
-)]
+#[command(after_help = "\
+Examples:
+  talos group describe billing
+  talos group describe billing --json
+
+Lag is how many offsets lie between what is committed and the end. It is '-'
+where the end is not known: the partition is offline, or its topic was
+deleted.
+
+--json prints an array with one object per group: group, state, assignor,
+members (array: member_id, client_id, host, assigned: partitions by topic),
+offsets (array: topic, partition, committed, end_offset, lag, member; null:
+none, or not known), lag (null if one of them is not known), known_lag.")]
 pub struct DescribeArgs {
     /// Names of the groups.
     #[arg(required = true)]
@@ -62,7 +77,10 @@ Examples:
   talos group reset billing --all-topics --to-datetime 2026-11-30T08:00:00Z --execute
   talos group reset billing --all-topics --shift-by=-100 --execute
 
-The group must have no members: stop its consumers first."
+The group must have no members: stop its consumers first.
+
+--json prints one object: group, executed, offsets (array: topic, partition,
+committed, new)."
 )]
 pub struct ResetArgs {
     /// Name of the group.
@@ -84,7 +102,7 @@ pub struct ResetArgs {
     to_offset: Option<i64>,
     /// To the first record at or after this time: a date (UTC), a duration ago (2h), or
     /// milliseconds since 1970.
-    #[arg(long, value_name = "TIME", group = "target")]
+    #[arg(long, value_name = "TIME", group = "target", allow_hyphen_values = true)]
     to_datetime: Option<String>,
     /// Forwards, or backwards with a minus.
     #[arg(long, value_name = "N", group = "target", allow_negative_numbers = true)]
@@ -100,9 +118,14 @@ pub struct ResetArgs {
 
 /// Flags of `group delete`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  talos group delete billing\n\nThe group must have no members."
-)]
+#[command(after_help = "\
+Examples:
+  talos group delete billing
+  talos group delete billing reports --json
+
+The groups must have no members: stop their consumers first.
+
+--json prints one object: deleted (array of names).")]
 pub struct DeleteArgs {
     /// Names of the groups.
     #[arg(required = true)]
@@ -185,9 +208,10 @@ async fn lines(
     }
     let mut ends = BTreeMap::new();
     for (topic, partitions) in by_topic {
-        // A deleted topic has no end, and the rest is still worth showing.
-        if let Ok(found) = offsets::list(cluster, topic, &partitions, Spec::Latest).await {
-            ends.extend(found.into_iter().map(|(p, end)| ((topic.to_owned(), p), end)));
+        // A deleted topic has no end, nor has a partition that is offline; the rest is still worth
+        // showing.
+        if let Ok(listed) = offsets::list(cluster, topic, &partitions, Spec::Latest).await {
+            ends.extend(listed.found.into_iter().map(|(p, end)| ((topic.to_owned(), p), end)));
         }
     }
     let lines = places.into_iter().map(|(place, member)| Line {
@@ -218,7 +242,37 @@ async fn describe(cluster: Cluster, args: DescribeArgs) -> anyhow::Result<()> {
     if args.output.json { output::json(&all) } else { Ok(()) }
 }
 
+/// The lag of a whole group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lag {
+    known: i64,
+    /// Partitions with a committed offset whose end is not known.
+    unknown: usize,
+}
+
+impl Lag {
+    fn of(lines: &[Line]) -> Self {
+        let unknown = |line: &&Line| line.committed.is_some() && line.end.is_none();
+        Self {
+            known: lines.iter().filter_map(Line::lag).fold(0, i64::saturating_add),
+            unknown: lines.iter().filter(unknown).count(),
+        }
+    }
+}
+
+impl std::fmt::Display for Lag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { known, unknown } = self;
+        match unknown {
+            0 => write!(f, "{known}"),
+            1 => write!(f, "- ({known}, and that of 1 partition whose end is not known)"),
+            _ => write!(f, "- ({known}, and that of {unknown} partitions whose end is not known)"),
+        }
+    }
+}
+
 fn describe_json(name: &str, described: &group::Described, lines: &[Line]) -> serde_json::Value {
+    let lag = Lag::of(lines);
     let offsets: Vec<_> = lines
         .iter()
         .map(|line| {
@@ -250,12 +304,13 @@ fn describe_json(name: &str, described: &group::Described, lines: &[Line]) -> se
         "assignor": described.assignor,
         "members": members,
         "offsets": offsets,
-        "lag": lines.iter().filter_map(Line::lag).sum::<i64>(),
+        "lag": (lag.unknown == 0).then_some(lag.known),
+        "known_lag": lag.known,
     })
 }
 
 fn describe_text(name: &str, described: &group::Described, lines: &[Line]) -> anyhow::Result<()> {
-    let lag: i64 = lines.iter().filter_map(Line::lag).sum();
+    let lag = Lag::of(lines);
     let members = described.members.len();
     output::line(format!("group {name}  {}  members {members}  lag {lag}", described.state))?;
     let shown = |number: Option<i64>| number.map_or_else(|| "-".into(), |n| n.to_string());
@@ -325,10 +380,10 @@ async fn targets(
     };
     let mut targets = Offsets::new();
     for (topic, partitions) in places(cluster, args, committed).await? {
-        let first = offsets::list(cluster, &topic, &partitions, Spec::Earliest).await?;
-        let end = offsets::list(cluster, &topic, &partitions, Spec::Latest).await?;
+        let first = offsets::list_all(cluster, &topic, &partitions, Spec::Earliest).await?;
+        let end = offsets::list_all(cluster, &topic, &partitions, Spec::Latest).await?;
         let by_time = match time {
-            Some(ms) => offsets::list(cluster, &topic, &partitions, Spec::Time(ms)).await?,
+            Some(ms) => offsets::list_all(cluster, &topic, &partitions, Spec::Time(ms)).await?,
             None => BTreeMap::new(),
         };
         for partition in partitions {

@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde_json::json;
 use talos_common::Period;
+use talos_protocol::ApiKey;
 use talos_protocol::batch::Compression;
 use tokio::sync::mpsc;
 
@@ -33,6 +35,8 @@ use crate::stop::Stop;
 const MAX_LINE: usize = 256 << 20;
 /// Input is read in pieces of this many bytes.
 const READ_BYTES: usize = 256 << 10;
+/// After the stop, answers are waited for this long.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Without keys, records go to the next partition after this many bytes.
 const STICK_BYTES: usize = 64 << 10;
 
@@ -76,7 +80,15 @@ Examples:
   talos produce audit --header source=import --partition 3 < lines.txt
   talos produce orders --key-separator : --null-marker NULL < lines.txt    lines KEY:NULL delete KEY
 
-Each line is one record. The topic is created if the broker allows that.";
+Each line is one record. The topic is created if the broker allows that. With
+a key, a record goes to the partition that other Kafka clients choose for it;
+without, to the partitions in turn that have a leader. A line that is wrong
+ends it: what was read before is written and counted, and the error names the
+line.
+
+--json prints one object: topic, written, refused, unknown, skipped (numbers
+of records), bad_line (the line that ended it, or null), partitions (by
+number: first_offset, records).";
 
 /// Flags of `talos produce`.
 #[derive(Debug, Args)]
@@ -91,6 +103,9 @@ pub struct ProduceArgs {
     /// What stands between key and value in a line; without it there are no keys.
     #[arg(long, value_name = "TEXT")]
     key_separator: Option<String>,
+    /// Pass over lines that are wrong (no separator in them) instead of ending at the first.
+    #[arg(long)]
+    skip_bad_lines: bool,
     /// A value that is written as null (a tombstone in compacted topics).
     #[arg(long, value_name = "TEXT")]
     null_marker: Option<String>,
@@ -110,7 +125,7 @@ pub struct ProduceArgs {
     #[arg(long)]
     no_idempotence: bool,
     /// How long a batch waits for more lines.
-    #[arg(long, value_name = "DURATION", default_value = "5ms")]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, default_value = "5ms")]
     linger: Period,
     #[command(flatten)]
     output: OutputArgs,
@@ -132,9 +147,24 @@ struct Outcome {
     written: u64,
     refused: u64,
     unknown: u64,
+    /// Lines that were wrong and passed over, and the first of them.
+    skipped: u64,
+    first_skipped: Option<Bad>,
+    /// The line that ended it.
+    bad: Option<Bad>,
+    /// The first line of which a record was refused or is unknown.
+    first_failed: Option<u64>,
     /// First offset and number of records by partition.
     partitions: BTreeMap<i32, (i64, u64)>,
     error: Option<ClientError>,
+}
+
+/// A line that is no record.
+#[derive(Clone, Debug)]
+struct Bad {
+    /// Counted from 1.
+    line: u64,
+    why: String,
 }
 
 impl Outcome {
@@ -149,59 +179,68 @@ impl Outcome {
                 known.1 += count;
             }
             Err(error) => {
-                if error.is_unknown_outcome() {
-                    self.unknown += count;
-                } else {
-                    self.refused += count;
-                }
-                self.error.get_or_insert(error);
+                let first = delivery.tags.iter().min().copied();
+                self.failed(count, first, error);
             }
         }
+    }
+
+    fn failed(&mut self, count: u64, first_line: Option<u64>, error: ClientError) {
+        if error.is_unknown_outcome() {
+            self.unknown += count;
+        } else {
+            self.refused += count;
+        }
+        let lines = self.first_failed.into_iter().chain(first_line);
+        self.first_failed = lines.min();
+        self.error.get_or_insert(error);
+    }
+
+    fn settled(&self) -> u64 {
+        self.written + self.refused + self.unknown
     }
 }
 
 async fn produce(cluster: Cluster, stop: Stop, args: ProduceArgs) -> anyhow::Result<()> {
     let input = open(args.file.as_ref())?;
-    let topic = cluster.topic(&args.topic, true).await?;
     let outcome = Arc::new(Mutex::new(Outcome::default()));
-    let options = ProducerOptions {
-        acks: args.acks.code(),
-        codec: args.codec,
-        linger: args.linger.0,
-        idempotent: args.acks == Acks::All && !args.no_idempotence,
-        ..Default::default()
-    };
-    let on_delivery = {
-        let outcome = Arc::clone(&outcome);
-        Arc::new(move |delivery: Delivery| {
-            outcome.lock().unwrap_or_else(PoisonError::into_inner).add(delivery);
-        })
-    };
-    let producer = Producer::open(cluster.clone(), options, on_delivery).await?;
-    let partitions: Vec<i32> = match args.partition {
-        Some(partition) => vec![partition],
-        None => topic.partitions.keys().copied().collect(),
-    };
-    let mut handles = Vec::new();
-    for partition in partitions {
-        handles.push(producer.partition(&args.topic, partition).await?);
-    }
-    let mut writer = Writer {
-        producer: producer.clone(),
-        stuck_to: cluster.env().rng.usize(0..handles.len().max(1)),
-        handles,
-        stuck_bytes: 0,
-        args: &args,
-        headers: headers(&args.headers),
-        cluster: &cluster,
+    let opening = Writer::open(&cluster, &args, &outcome);
+    let mut writer = tokio::select! {
+        biased;
+        () = stop.asked() => return Ok(()),
+        writer = opening => writer?,
     };
     let bar = progress(&input);
     let sent = send_all(&mut writer, input.reader, &stop, &bar).await;
-    let flushed = producer.flush().await;
+    flush(&writer, &stop).await;
     bar.finish_and_clear();
-    let outcome = std::mem::take(&mut *outcome.lock().unwrap_or_else(PoisonError::into_inner));
-    report(&args, &outcome, flushed)?;
+    let outcome = std::mem::take(&mut *writer.outcome());
+    report(&args, &outcome)?;
     sent
+}
+
+/// Waits until all that was handed over is settled; after the stop not for longer than [`FAREWELL`].
+async fn flush(writer: &Writer<'_>, stop: &Stop) {
+    let clock = writer.cluster.env().clock.clone();
+    let too_long = async {
+        stop.asked().await;
+        clock.sleep(FAREWELL).await;
+    };
+    let cut_off = tokio::select! {
+        biased;
+        flushed = writer.producer.flush() => flushed.err(),
+        () = too_long => Some(ClientError::Lost {
+            server: writer.cluster.options().bootstrap.join(","),
+            api: ApiKey::Produce,
+            reason: "ended by a signal before the answer".into(),
+        }),
+    };
+    if let Some(error) = cut_off {
+        let mut outcome = writer.outcome();
+        // What nobody told of may be written.
+        outcome.unknown += writer.sent.saturating_sub(outcome.settled());
+        outcome.error.get_or_insert(error);
+    }
 }
 
 /// Where lines come from.
@@ -241,30 +280,108 @@ fn headers(list: &[(String, String)]) -> Vec<RecordHeader> {
 
 struct Writer<'a> {
     producer: Producer,
-    handles: Vec<PartitionHandle>,
+    /// By partition; `None` where it is offline.
+    handles: Vec<(i32, Option<PartitionHandle>)>,
+    /// Indexes of those that are not offline.
+    led: Vec<usize>,
     stuck_to: usize,
     stuck_bytes: usize,
+    /// Records handed over to the producer.
+    sent: u64,
     args: &'a ProduceArgs,
     headers: Vec<RecordHeader>,
     cluster: &'a Cluster,
+    outcome: Arc<Mutex<Outcome>>,
 }
 
-impl Writer<'_> {
-    async fn write(&mut self, line: &[u8]) -> anyhow::Result<()> {
+impl<'a> Writer<'a> {
+    async fn open(
+        cluster: &'a Cluster,
+        args: &'a ProduceArgs,
+        outcome: &Arc<Mutex<Outcome>>,
+    ) -> anyhow::Result<Self> {
+        let topic = cluster.topic(&args.topic, true).await?;
+        let options = ProducerOptions {
+            acks: args.acks.code(),
+            codec: args.codec,
+            linger: args.linger.0,
+            idempotent: args.acks == Acks::All && !args.no_idempotence,
+            delivery_timeout: cluster.options().timeout,
+            ..Default::default()
+        };
+        let on_delivery = {
+            let outcome = Arc::clone(outcome);
+            Arc::new(move |delivery: Delivery| {
+                outcome.lock().unwrap_or_else(PoisonError::into_inner).add(delivery);
+            })
+        };
+        let producer = Producer::open(cluster.clone(), options, on_delivery).await?;
+        let partitions: Vec<i32> = match args.partition {
+            Some(partition) => vec![partition],
+            None => topic.partitions.keys().copied().collect(),
+        };
+        let mut handles = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            let offline = topic.partitions.get(&partition).is_some_and(|p| p.leader.is_none());
+            let handle = match offline {
+                true => None,
+                false => Some(producer.partition(&args.topic, partition).await?),
+            };
+            handles.push((partition, handle));
+        }
+        let led: Vec<usize> =
+            handles.iter().enumerate().filter(|(_, (_, h))| h.is_some()).map(|(i, _)| i).collect();
+        let offline: Vec<i32> =
+            handles.iter().filter(|(_, handle)| handle.is_none()).map(|(p, _)| *p).collect();
+        if let Some(partition) = offline.first().copied() {
+            if led.is_empty() {
+                return Err(ClientError::NoLeader { topic: args.topic.clone(), partition }.into());
+            }
+            let list: Vec<String> = offline.iter().take(8).map(i32::to_string).collect();
+            let more = if offline.len() > 8 { ", …" } else { "" };
+            output::note(format!(
+                "warning: of topic {}, these partitions are offline and get nothing: {}{more}; see \
+                 docs/operations.md#a-partition-is-offline",
+                args.topic,
+                list.join(", "),
+            ));
+        }
+        Ok(Self {
+            producer,
+            stuck_to: cluster.env().rng.usize(0..led.len().max(1)),
+            handles,
+            led,
+            stuck_bytes: 0,
+            sent: 0,
+            args,
+            headers: headers(&args.headers),
+            cluster,
+            outcome: Arc::clone(outcome),
+        })
+    }
+
+    fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes line `number`; `false`: it is wrong, and that ends the work.
+    async fn write(&mut self, number: u64, line: &[u8]) -> anyhow::Result<bool> {
         let (key, value) = match &self.args.key_separator {
             None => (None, line),
-            Some(separator) => {
-                let at = find(line, separator.as_bytes()).with_context(|| {
-                    let shown =
-                        String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned();
-                    format!(
-                        "there is no {separator:?} in the line {shown:?}; --key-separator needs one"
-                    )
-                })?;
-                (line.get(..at), line.get(at + separator.len()..).unwrap_or_default())
-            }
+            Some(separator) => match find(line, separator.as_bytes()) {
+                Some(at) => (line.get(..at), line.get(at + separator.len()..).unwrap_or_default()),
+                None => return Ok(self.bad(number, no_separator(separator, line))),
+            },
         };
         let index = self.choose(key, line.len());
+        let (partition, handle) =
+            *self.handles.get(index).context("the topic has no partitions")?;
+        let Some(handle) = handle else {
+            let topic = self.args.topic.clone();
+            let error = ClientError::NoLeader { topic, partition };
+            self.outcome().failed(1, Some(number), error);
+            return Ok(true);
+        };
         let null = self.args.null_marker.as_ref().is_some_and(|marker| marker.as_bytes() == value);
         let record = Record {
             key,
@@ -272,8 +389,35 @@ impl Writer<'_> {
             headers: &self.headers,
             timestamp: self.cluster.env().clock.wall_ms(),
         };
-        let handle = self.handles.get(index).context("the topic has no partitions")?;
-        Ok(self.producer.send(*handle, &record, 0).await?)
+        match self.producer.send(handle, &record, number).await {
+            Ok(()) => self.sent += 1,
+            // The producer has stopped: its error is that of an earlier record.
+            Err(error) if self.outcome().error.is_some() => {
+                tracing::debug!(%error, "the producer has stopped");
+                return Ok(false);
+            }
+            Err(error) => {
+                return Err(anyhow::Error::new(error).context(self.place(number)));
+            }
+        }
+        Ok(true)
+    }
+
+    fn bad(&mut self, line: u64, why: String) -> bool {
+        let skip = self.args.skip_bad_lines;
+        let mut outcome = self.outcome();
+        let bad = Bad { line, why };
+        if skip {
+            outcome.skipped += 1;
+            outcome.first_skipped.get_or_insert(bad);
+        } else {
+            outcome.bad = Some(bad);
+        }
+        skip
+    }
+
+    fn place(&self, line: u64) -> String {
+        place(self.args, line)
     }
 
     fn choose(&mut self, key: Option<&[u8]>, bytes: usize) -> usize {
@@ -286,10 +430,24 @@ impl Writer<'_> {
         self.stuck_bytes += bytes;
         if self.stuck_bytes >= STICK_BYTES {
             self.stuck_bytes = 0;
-            self.stuck_to = (self.stuck_to + 1) % self.handles.len().max(1);
+            self.stuck_to = (self.stuck_to + 1) % self.led.len().max(1);
         }
-        self.stuck_to
+        self.led.get(self.stuck_to).copied().unwrap_or(0)
     }
+}
+
+/// Where a line is, for messages.
+fn place(args: &ProduceArgs, line: u64) -> String {
+    match &args.file {
+        Some(file) => format!("{} line {line}", file.display()),
+        None => format!("standard input line {line}"),
+    }
+}
+
+fn no_separator(separator: &str, line: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned();
+    let more = if line.len() > 80 { "…" } else { "" };
+    format!("there is no {separator:?} in {shown:?}{more}, and --key-separator needs one")
 }
 
 fn find(line: &[u8], separator: &[u8]) -> Option<usize> {
@@ -308,6 +466,7 @@ async fn send_all(
     let (lots, mut queue) = mpsc::channel(4);
     // Standard input cannot be read without blocking a thread. The thread ends with the queue.
     let reading = tokio::task::spawn_blocking(move || read_lots(reader, &lots));
+    let mut number = 0;
     loop {
         let lot = tokio::select! {
             biased;
@@ -316,11 +475,21 @@ async fn send_all(
         };
         let Some(lot) = lot else { break };
         for line in &lot {
-            writer.write(line).await?;
+            number += 1;
+            let on = tokio::select! {
+                biased;
+                on = writer.write(number, line) => on?,
+                // A buffer that is full is no reason to stay.
+                () = stop.asked() => return Ok(()),
+            };
+            if !on {
+                return Ok(());
+            }
             bar.inc(u64::try_from(line.len() + 1).unwrap_or(0));
         }
     }
-    reading.await.context("the reader failed")?.context("cannot read the input")
+    let read = reading.await.context("the reader failed")?;
+    read.with_context(|| format!("cannot read {}", place(writer.args, number + 1)))
 }
 
 /// Cuts lines and hands them over in lots. A lot ends when it is large enough, or when the buffer
@@ -359,55 +528,74 @@ fn read_lots(
     }
 }
 
-fn report(
-    args: &ProduceArgs,
-    outcome: &Outcome,
-    flushed: Result<(), ClientError>,
-) -> anyhow::Result<()> {
-    let error = outcome.error.clone().or(flushed.err());
+/// Prints what became of the lines; an error unless all were written.
+fn report(args: &ProduceArgs, outcome: &Outcome) -> anyhow::Result<()> {
     if args.output.json {
-        let partitions: BTreeMap<String, _> = outcome
-            .partitions
-            .iter()
-            .map(|(partition, (offset, count))| {
-                (partition.to_string(), json!({ "first_offset": offset, "records": count }))
-            })
-            .collect();
-        output::json(&json!({
-            "topic": args.topic,
-            "written": outcome.written,
-            "refused": outcome.refused,
-            "unknown": outcome.unknown,
-            "partitions": partitions,
-        }))?;
+        report_json(args, outcome)?;
     }
-    if let Some(error) = error {
-        let (written, refused, unknown) = (outcome.written, outcome.refused, outcome.unknown);
-        let text = format!("{written} records written, {refused} not written, {unknown} unknown");
+    if let Some(bad) = &outcome.first_skipped {
+        let lines = if outcome.skipped == 1 { "line was" } else { "lines were" };
+        let (count, at) = (outcome.skipped, place(args, bad.line));
+        output::note(format!("warning: {count} {lines} skipped, first {at}: {}", bad.why));
+    }
+    let (written, refused, unknown) = (outcome.written, outcome.refused, outcome.unknown);
+    if let Some(error) = outcome.error.clone() {
+        let mut text =
+            format!("{written} records written, {refused} not written, {unknown} unknown");
+        if let Some(line) = outcome.first_failed {
+            text = format!("{text}; the first that failed is {}", place(args, line));
+        }
         return Err(anyhow::Error::new(error).context(text));
     }
-    if !args.output.json {
-        let places: Vec<_> = outcome
-            .partitions
-            .iter()
-            .take(8)
-            .map(|(partition, (offset, _))| match offset {
-                -1 => format!("{partition}"),
-                offset => format!("{partition} from offset {offset}"),
-            })
-            .collect();
-        let records = if outcome.written == 1 { "record" } else { "records" };
-        let more = if outcome.partitions.len() > 8 { ", …" } else { "" };
-        let what = if args.acks == Acks::None { "sent (not acknowledged)" } else { "written" };
-        output::line(format!(
-            "{} {records} {what} to {}{}{}{more}",
-            outcome.written,
-            args.topic,
-            if places.is_empty() { "" } else { ", partition " },
-            places.join(", "),
-        ))?;
+    if let Some(bad) = &outcome.bad {
+        let next = "put the line right and go on from it, or pass over such lines with \
+                    --skip-bad-lines";
+        let records = if written == 1 { "record before it was" } else { "records before it were" };
+        let text = format!("{}: {}; {written} {records} written", place(args, bad.line), bad.why);
+        return Err(output::advised(text, next));
     }
-    Ok(())
+    if args.output.json { Ok(()) } else { report_text(args, outcome) }
+}
+
+fn report_json(args: &ProduceArgs, outcome: &Outcome) -> anyhow::Result<()> {
+    let partitions: BTreeMap<String, _> = outcome
+        .partitions
+        .iter()
+        .map(|(partition, (offset, count))| {
+            (partition.to_string(), json!({ "first_offset": offset, "records": count }))
+        })
+        .collect();
+    output::json(&json!({
+        "topic": args.topic,
+        "written": outcome.written,
+        "refused": outcome.refused,
+        "unknown": outcome.unknown,
+        "skipped": outcome.skipped,
+        "bad_line": outcome.bad.as_ref().map(|bad| bad.line),
+        "partitions": partitions,
+    }))
+}
+
+fn report_text(args: &ProduceArgs, outcome: &Outcome) -> anyhow::Result<()> {
+    let places: Vec<_> = outcome
+        .partitions
+        .iter()
+        .take(8)
+        .map(|(partition, (offset, _))| match offset {
+            -1 => format!("{partition}"),
+            offset => format!("{partition} from offset {offset}"),
+        })
+        .collect();
+    let records = if outcome.written == 1 { "record" } else { "records" };
+    let more = if outcome.partitions.len() > 8 { ", …" } else { "" };
+    let what = if args.acks == Acks::None { "sent (not acknowledged)" } else { "written" };
+    output::line(format!(
+        "{} {records} {what} to {}{}{}{more}",
+        outcome.written,
+        args.topic,
+        if places.is_empty() { "" } else { ", partition " },
+        places.join(", "),
+    ))
 }
 
 #[cfg(test)]

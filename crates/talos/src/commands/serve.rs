@@ -22,9 +22,11 @@ Examples:
   talos serve --config talos.toml --set num.partitions=8 --set log.retention.ms=3d
   TALOS_SERVER_LISTEN=127.0.0.1:19092 talos serve
 
-The file comes first, then TALOS_* variables, then flags; the later goes before the earlier.
-All keys are described in docs/configuration.md.
-Ctrl-C or SIGTERM stops cleanly; a second one ends the process at once (the next start recovers).";
+The file comes first, then TALOS_* variables, then flags; the later goes
+before the earlier. All keys are described in docs/configuration.md. With
+--check, --json prints an array of objects: section, name, value, type,
+set_by. Ctrl-C or SIGTERM stops cleanly; a second one ends the process at once
+(the next start recovers).";
 
 /// Flags of `talos serve`.
 #[derive(Clone, Debug, Default, Args)]

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use talos_protocol::ErrorCode;
+use talos_protocol::messages::metadata::MetadataResponseTopic;
 
 use super::{name_value, run_client};
 use crate::cli::{ClientArgs, OutputArgs};
@@ -34,7 +36,10 @@ pub enum TopicCommand {
 Examples:
   talos topic create orders --partitions 12
   talos topic create audit --config retention.ms=604800000 --config max.message.bytes=4194304
-  talos topic create orders --if-not-exists")]
+  talos topic create orders --if-not-exists
+
+--json prints one object: topic, id, partitions (their number), created
+(false: it was there); with --dry-run: topic, created, possible.")]
 pub struct CreateArgs {
     /// Name: 1 to 249 letters, digits, dots, underscores and hyphens.
     name: String,
@@ -64,7 +69,10 @@ pub struct CreateArgs {
 #[command(after_help = "\
 Examples:
   talos topic list
-  talos topic list --internal --json")]
+  talos topic list --internal --json
+
+--json prints an array of objects: topic, id, partitions (their number),
+offline (how many of them have no leader), internal.")]
 pub struct ListArgs {
     /// Show the cluster's own topics too.
     #[arg(long)]
@@ -81,7 +89,15 @@ pub struct ListArgs {
 Examples:
   talos topic describe orders
   talos topic describe orders --all-configs
-  talos topic describe orders audit --json")]
+  talos topic describe orders audit --json
+
+OFFSETS is end minus start: the number of records, but for what transactions
+and compaction leave out.
+
+--json prints an array with one object per topic: topic, id, internal, offline
+(array of partition numbers), partitions (array: partition, leader,
+leader_epoch, replicas, isr, start_offset, end_offset; null: none, or not
+known), configs (values by name; those set for the topic, or all).")]
 pub struct DescribeArgs {
     /// Names of the topics.
     #[arg(required = true)]
@@ -89,6 +105,9 @@ pub struct DescribeArgs {
     /// Show every configuration entry, not only what was set for the topic.
     #[arg(long)]
     all_configs: bool,
+    /// Show every partition of a topic with more than 200 of them.
+    #[arg(long)]
+    all_partitions: bool,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -102,7 +121,11 @@ Examples:
   talos topic alter orders --partitions 24
   talos topic alter orders --config retention.ms=3600000 --unset max.message.bytes
 
-More partitions change which partition a key goes to. Partitions cannot be taken away.")]
+More partitions change which partition a key goes to. Partitions cannot be
+taken away.
+
+--json prints one object: topic, partitions (as asked for, or null), changed
+(number of entries).")]
 pub struct AlterArgs {
     /// Name of the topic.
     name: String,
@@ -126,7 +149,9 @@ pub struct AlterArgs {
 #[command(after_help = "\
 Examples:
   talos topic delete orders
-  talos topic delete orders audit --if-exists")]
+  talos topic delete orders audit --if-exists
+
+There is no way back. --json prints one object: deleted (array of names).")]
 pub struct DeleteArgs {
     /// Names of the topics.
     #[arg(required = true)]
@@ -186,7 +211,10 @@ async fn create(cluster: Cluster, args: CreateArgs) -> anyhow::Result<()> {
         };
     }
     // Other brokers may learn of it a moment later.
-    let known = cluster.topic(&args.name, true).await?;
+    let known = match existed {
+        true => cluster.topic(&args.name, false).await?,
+        false => cluster.new_topic(&args.name, false).await?,
+    };
     let partitions = known.partitions.len();
     if args.output.json {
         return output::json(&json!({
@@ -213,6 +241,7 @@ async fn list(cluster: Cluster, args: ListArgs) -> anyhow::Result<()> {
                     "topic": topic.name.as_deref().unwrap_or_default(),
                     "id": topic.topic_id.to_string(),
                     "partitions": topic.partitions.len(),
+                    "offline": offline(topic),
                     "internal": topic.is_internal,
                 })
             })
@@ -228,12 +257,22 @@ async fn list(cluster: Cluster, args: ListArgs) -> anyhow::Result<()> {
         vec![
             topic.name.as_deref().unwrap_or_default().to_owned(),
             topic.partitions.len().to_string(),
+            offline(topic).to_string(),
             first.map_or(0, |partition| partition.replica_nodes.len()).to_string(),
             topic.topic_id.to_string(),
         ]
     });
-    output::table(&["topic", "partitions", "replicas", "id"], rows)
+    output::table(&["topic", "partitions", "offline", "replicas", "id"], rows)
 }
+
+/// Partitions without a leader.
+fn offline(topic: &MetadataResponseTopic) -> usize {
+    topic.partitions.iter().filter(|partition| partition.leader_id < 0).count()
+}
+
+/// Of a topic with more partitions than this, only those that are offline are listed, and of those as
+/// many at most.
+const MOST_ROWS: usize = 200;
 
 /// What is shown of one topic.
 struct Details {
@@ -245,11 +284,10 @@ struct Details {
 
 async fn details(cluster: &Cluster, name: &str) -> Result<Details, ClientError> {
     let topic = cluster.topic(name, false).await?;
-    // A partition without a leader has no offsets to show, the others do.
-    let led: Vec<i32> =
-        topic.partitions.iter().filter(|(_, p)| p.leader.is_some()).map(|(i, _)| *i).collect();
-    let first = offsets::list(cluster, name, &led, Spec::Earliest).await?;
-    let end = offsets::list(cluster, name, &led, Spec::Latest).await?;
+    // A partition that is offline has no offsets to show, the others do.
+    let all: Vec<i32> = topic.partitions.keys().copied().collect();
+    let first = offsets::list(cluster, name, &all, Spec::Earliest).await?.found;
+    let end = offsets::list(cluster, name, &all, Spec::Latest).await?.found;
     let configs = admin::topic_configs(cluster, name).await?;
     Ok(Details { topic, first, end, configs })
 }
@@ -259,68 +297,94 @@ async fn describe(cluster: Cluster, args: DescribeArgs) -> anyhow::Result<()> {
     for name in &args.names {
         let details = details(&cluster, name).await?;
         if args.output.json {
-            all.push(describe_json(name, &details, args.all_configs));
+            all.push(TopicJson::new(details, args.all_configs));
         } else {
-            describe_text(name, &details, args.all_configs)?;
+            describe_text(name, &details, &args)?;
         }
     }
     if args.output.json { output::json(&all) } else { Ok(()) }
 }
 
-fn describe_json(name: &str, details: &Details, all_configs: bool) -> serde_json::Value {
-    let offset =
-        |offsets: &BTreeMap<i32, Option<i64>>, index: &i32| offsets.get(index).copied().flatten();
-    let partitions: Vec<_> = details
-        .topic
-        .partitions
-        .iter()
-        .map(|(index, partition)| {
-            json!({
-                "partition": index,
-                "leader": partition.leader,
-                "leader_epoch": partition.leader_epoch,
-                "replicas": partition.replicas,
-                "isr": partition.isr,
-                "start_offset": offset(&details.first, index),
-                "end_offset": offset(&details.end, index),
-            })
-        })
-        .collect();
-    let configs: BTreeMap<_, _> = details
-        .configs
-        .iter()
-        .filter(|entry| all_configs || entry.own)
-        .map(|entry| (entry.name.clone(), entry.value.clone()))
-        .collect();
-    json!({
-        "topic": name,
-        "id": details.topic.id.to_string(),
-        "internal": details.topic.internal,
-        "partitions": partitions,
-        "configs": configs,
-    })
+/// A topic as `--json` prints it. The fields' names are for programs: they stay.
+#[derive(Serialize)]
+struct TopicJson {
+    topic: String,
+    id: String,
+    internal: bool,
+    offline: Vec<i32>,
+    /// Written one by one: there may be very many.
+    #[serde(serialize_with = "partitions_json")]
+    partitions: Details,
+    configs: BTreeMap<String, Option<String>>,
 }
 
-fn describe_text(name: &str, details: &Details, all_configs: bool) -> anyhow::Result<()> {
+#[derive(Serialize)]
+struct PartitionJson<'a> {
+    partition: i32,
+    leader: Option<i32>,
+    leader_epoch: i32,
+    replicas: &'a [i32],
+    isr: &'a [i32],
+    start_offset: Option<i64>,
+    end_offset: Option<i64>,
+}
+
+impl TopicJson {
+    fn new(mut details: Details, all_configs: bool) -> Self {
+        let configs = std::mem::take(&mut details.configs).into_iter();
+        Self {
+            topic: details.topic.name.to_string(),
+            id: details.topic.id.to_string(),
+            internal: details.topic.internal,
+            offline: details.topic.offline(),
+            configs: configs
+                .filter(|entry| all_configs || entry.own)
+                .map(|entry| (entry.name, entry.value))
+                .collect(),
+            partitions: details,
+        }
+    }
+}
+
+fn partitions_json<S: Serializer>(details: &Details, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(details.topic.partitions.iter().map(|(index, partition)| {
+        let offset = |offsets: &BTreeMap<i32, Option<i64>>| offsets.get(index).copied().flatten();
+        PartitionJson {
+            partition: *index,
+            leader: partition.leader,
+            leader_epoch: partition.leader_epoch,
+            replicas: &partition.replicas,
+            isr: &partition.isr,
+            start_offset: offset(&details.first),
+            end_offset: offset(&details.end),
+        }
+    }))
+}
+
+fn describe_text(name: &str, details: &Details, args: &DescribeArgs) -> anyhow::Result<()> {
     let topic = &details.topic;
     let partitions = count(topic.partitions.len(), "partition");
-    output::line(format!("topic {name}  id {}  {partitions}", topic.id))?;
+    let offline = topic.offline();
+    let away = match offline.len() {
+        0 => String::new(),
+        number => format!("  {number} offline (docs/operations.md#a-partition-is-offline)"),
+    };
+    output::line(format!("topic {name}  id {}  {partitions}{away}", topic.id))?;
+    let all_configs = args.all_configs;
     let configs = details.configs.iter().filter(|entry| all_configs || entry.own);
     for entry in configs {
         let value = entry.value.as_deref().unwrap_or("(not told)");
         let own = if all_configs && entry.own { "  (set for this topic)" } else { "" };
         output::line(format!("  {} = {value}{own}", entry.name))?;
     }
-    let shown = |offset: Option<&Option<i64>>| match offset.copied().flatten() {
-        Some(offset) => offset.to_string(),
-        None => "-".into(),
-    };
-    let rows = topic.partitions.iter().map(|(index, partition)| {
-        let (first, end) = (details.first.get(index), details.end.get(index));
-        let records = match (first.copied().flatten(), end.copied().flatten()) {
-            (Some(first), Some(end)) => (end - first).to_string(),
-            _ => "-".into(),
-        };
+    let few = args.all_partitions || topic.partitions.len() <= MOST_ROWS;
+    let shown =
+        |offset: Option<i64>| offset.map_or_else(|| "-".into(), |offset| offset.to_string());
+    // Of very many, those that want a look.
+    let listed = topic.partitions.iter().filter(|(_, p)| few || p.leader.is_none());
+    let rows = listed.map(|(index, partition)| {
+        let at = |offsets: &BTreeMap<i32, Option<i64>>| offsets.get(index).copied().flatten();
+        let (first, end) = (at(&details.first), at(&details.end));
         vec![
             index.to_string(),
             partition.leader.map_or_else(|| "none".into(), |leader| leader.to_string()),
@@ -329,11 +393,41 @@ fn describe_text(name: &str, details: &Details, all_configs: bool) -> anyhow::Re
             format!("{:?}", partition.isr),
             shown(first),
             shown(end),
-            records,
+            shown(first.zip(end).map(|(first, end)| end.saturating_sub(first))),
         ]
     });
-    let header = ["partition", "leader", "epoch", "replicas", "in sync", "start", "end", "offsets"];
-    output::table(&header, rows)
+    if !few {
+        summary(details)?;
+    }
+    if few || !offline.is_empty() {
+        let header =
+            ["partition", "leader", "epoch", "replicas", "in sync", "start", "end", "offsets"];
+        output::table(&header, rows.take(if few { usize::MAX } else { MOST_ROWS }))?;
+    }
+    Ok(())
+}
+
+/// All partitions of a topic in a few lines.
+fn summary(details: &Details) -> anyhow::Result<()> {
+    let Details { topic, first, end, .. } = details;
+    let mut leaders: BTreeMap<i32, usize> = BTreeMap::new();
+    let mut offsets: i64 = 0;
+    let mut empty = 0_usize;
+    for (index, partition) in &topic.partitions {
+        if let Some(leader) = partition.leader {
+            *leaders.entry(leader).or_default() += 1;
+        }
+        let at = |offsets: &BTreeMap<i32, Option<i64>>| offsets.get(index).copied().flatten();
+        if let Some((first, end)) = at(first).zip(at(end)) {
+            offsets = offsets.saturating_add(end.saturating_sub(first));
+            empty += usize::from(first == end);
+        }
+    }
+    let led = leaders.iter().map(|(leader, number)| format!("broker {leader}: {number}"));
+    output::line(format!("  leaders    {}", led.collect::<Vec<_>>().join(", ")))?;
+    output::line(format!("  offsets    {offsets} in all; {}", count(empty, "empty partition")))?;
+    let offline = if topic.offline().is_empty() { "" } else { "; these are offline:" };
+    output::line(format!("  --all-partitions lists every partition, --json does too{offline}"))
 }
 
 async fn alter(cluster: Cluster, args: AlterArgs) -> anyhow::Result<()> {

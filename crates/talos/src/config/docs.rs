@@ -39,6 +39,10 @@ fn introduction(section: &str) -> &'static str {
     match section {
         "server" => "Where the broker listens and who it is.",
         "memory" => "Byte budgets. Their sum bounds the memory that messages take in the broker.",
+        "limits" => {
+            "What clients may ask for, and how long they may take: so that one of them costs the others \
+             nothing."
+        }
         "log" => "Journals, sorted journals and segments.",
         "telemetry" => "What the process says about itself, on standard error.",
         _ => {

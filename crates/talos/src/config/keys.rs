@@ -129,6 +129,36 @@ section! {
         answers: ByteSize = "answers", size(ByteSize::mib(4), TIB), "128MiB";
         /// The newest batches of all partitions, so that consumers at the end read no file.
         tail_cache: ByteSize = "tail_cache", size(ByteSize::mib(4), TIB), "256MiB";
+        /// Consumer groups: members, assignments and committed offsets. Beyond it new groups and offsets
+        /// are refused with `POLICY_VIOLATION`, new members with `GROUP_MAX_SIZE_REACHED`; what is there may
+        /// grow by a quarter more.
+        groups: ByteSize = "groups", size(ByteSize::mib(1), TIB), "256MiB";
+    }
+}
+
+section! {
+    /// What clients may ask for, and how long they may take.
+    "limits" => LimitsConfig {
+        /// How long a request may take to arrive, once it has begun. Waiting for room (`memory.receive`)
+        /// does not count.
+        request_timeout: Period = "request_timeout", period(100, DAY_MS), "30s";
+        /// A peer that takes nothing of an answer for this long is disconnected; so is one that has not taken
+        /// all of it after this long and the time of its size at `transfer_rate`.
+        answer_timeout: Period = "answer_timeout", period(100, DAY_MS), "60s";
+        /// Bytes a second: the least rate at which answers have to be taken and, while others wait for
+        /// room, requests of more than 16 KiB to come.
+        transfer_rate: ByteSize = "transfer_rate", size(ByteSize(1), TIB), "128KiB";
+        /// Most partitions that one request may ask for, over all its topics; more are
+        /// `INVALID_PARTITIONS`.
+        request_partitions: i32 = "request_partitions", int(1, 1_000_000), "50000";
+        /// Most partitions of the broker, internal topics aside; more are `POLICY_VIOLATION`. An idle
+        /// partition takes about 2.4 KiB of memory.
+        partitions: i32 = "partitions", int(1, I32_MAX), "200000";
+        /// How many changes that clients ask for (topics, configurations, deletions) run at a time.
+        changes: i32 = "changes", int(1, 10_000), "16";
+        /// How many of them may run or wait; more are refused with `THROTTLING_QUOTA_EXCEEDED`, which
+        /// clients try again.
+        waiting_changes: i32 = "waiting_changes", int(1, 1_000_000), "1024";
     }
 }
 
@@ -211,12 +241,18 @@ section! {
         group_initial_rebalance_delay_ms: i32 = "group.initial.rebalance.delay.ms", ms(0, I32_MAX), "3000";
         /// Most members of a group.
         group_max_size: i32 = "group.max.size", int(1, I32_MAX), "2147483647";
+        /// How long a commit, or another write of a group, is waited for. After it the answer is
+        /// `REQUEST_TIMED_OUT`, and the write may still be done.
+        offsets_commit_timeout_ms: i32 = "offsets.commit.timeout.ms", ms(1, I32_MAX), "5000";
         /// Most bytes of records in the answer to one fetch (a first batch is always whole).
         fetch_max_bytes: i32 = "fetch.max.bytes", bytes(1024, I32_MAX), "57671680";
         /// A connection without a request for this long is closed; -1: never.
         connections_max_idle_ms: i64 = "connections.max.idle.ms", ms(-1, i64::MAX), "600000";
-        /// Most open connections.
+        /// Most open connections. What the process's limit of open files (`ulimit -n`) leaves beside 384
+        /// for files is a limit too; the lower one holds.
         max_connections: i32 = "max.connections", int(0, I32_MAX), "2147483647";
+        /// Most open connections of one address.
+        max_connections_per_ip: i32 = "max.connections.per.ip", int(0, I32_MAX), "2147483647";
         /// Largest request. A longer one costs its sender the connection.
         socket_request_max_bytes: i32 = "socket.request.max.bytes", bytes(1, I32_MAX), "104857600";
         /// How long the sequence numbers of an idle producer are remembered.
@@ -243,6 +279,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
     [
         ServerConfig::KEYS,
         MemoryConfig::KEYS,
+        LimitsConfig::KEYS,
         LogConfig::KEYS,
         TelemetryConfig::KEYS,
         KafkaConfig::KEYS,

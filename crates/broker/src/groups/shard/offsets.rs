@@ -99,8 +99,11 @@ impl Shard {
             Code::OffsetMetadataTooLarge
         } else if topic.len() > TEXT_MAX_BYTES {
             Code::InvalidRequest
-        } else if self.bytes() + self.queued_bytes >= self.config.max_bytes
-            && self.fold.offset(group, topic, partition).is_none()
+        } else if (self.is_full() || self.bytes() + self.queued_bytes >= self.config.max_bytes)
+            && self.fold.offset(group, topic, partition).is_none_or(|old| {
+                // What is there may be replaced by what is no longer.
+                old.metadata.len() < metadata.len()
+            })
         {
             Code::PolicyViolation
         } else {

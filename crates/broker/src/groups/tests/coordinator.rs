@@ -9,7 +9,8 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::groups::{
-    AppendError, Coordinator, Coordinators, GroupRecord, LogChunk, LogRecord, OffsetLog,
+    AppendError, Coordinator, Coordinators, GroupMemory, GroupRecord, LogChunk, LogRecord,
+    OffsetLog,
 };
 
 #[derive(Debug, Default)]
@@ -21,6 +22,7 @@ struct TestLogState {
     appends: usize,
     hold: bool,
     unreadable: bool,
+    reads: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,6 +63,7 @@ impl OffsetLog for TestLog {
             self.released.notified().await;
         }
         self.with(|state| {
+            state.reads += 1;
             if state.unreadable {
                 return Err(AppendError::Corrupt("on purpose".into()));
             }
@@ -378,9 +381,88 @@ async fn a_corrupt_log_is_not_loaded_and_an_unknown_kind_is_skipped() {
     log.with(|state| state.records.push(GroupRecord { key: vec![0, 1, 0], value: None }));
     let third = open(&env, &log);
     assert!(!third.loaded().await);
-    assert_eq!(third.commit(commit_request("", -1, 6)).await, [Code::NotCoordinator]);
+    assert!(third.is_unreadable());
+    assert_eq!(third.commit(commit_request("", -1, 6)).await, [Code::CoordinatorNotAvailable]);
+    assert_eq!(join(&third, "").await.code, Code::CoordinatorNotAvailable);
+    assert_eq!(heartbeat(&third, &"m".into(), 1), Code::CoordinatorNotAvailable);
     log.with(|state| state.unreadable = true);
     assert!(!open(&env, &log).loaded().await);
+    stop(env).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_cannot_be_read_is_read_again_after_pauses_that_double() {
+    let (env, log) = (env(), TestLog::default());
+    log.with(|state| {
+        state.records.push(GroupRecord { key: vec![0, 3, 1, 2], value: Some(vec![9]) });
+        state.unreadable = true;
+    });
+    let all = Coordinators::new(env.clone(), Config::default(), 50);
+    let mut reads_at = Vec::new();
+    for second in 0..100 {
+        // Many requests a second, each of which asks for the coordinator.
+        for _ in 0..100 {
+            let _ = all.open(3, LeaderEpoch(1), log.clone());
+        }
+        env.clock.sleep(Duration::from_secs(1)).await;
+        if log.with(|state| std::mem::take(&mut state.reads)) > 0 {
+            reads_at.push(second);
+        }
+    }
+    assert_eq!(reads_at, [0, 6, 17, 38, 79]);
+    // In the end it can be read again, and serves.
+    log.with(|state| state.unreadable = false);
+    for _ in 0..300 {
+        let _ = all.open(3, LeaderEpoch(1), log.clone());
+        env.clock.sleep(Duration::from_secs(1)).await;
+    }
+    let served = all.of_group("g").unwrap();
+    assert!(served.loaded().await);
+    assert_eq!(served.commit(commit_request("", -1, 5)).await, [Code::None]);
+    stop(env).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p4_a_write_that_takes_too_long_is_unknown_and_may_have_its_effect_later() {
+    let (env, log) = (env(), TestLog::default());
+    let coordinator = open(&env, &log);
+    coordinator.loaded().await;
+    let id = stable(&coordinator).await;
+    log.with(|state| state.hold = true);
+    let before = env.clock.now();
+    let codes = coordinator.commit(commit_request(&id, 1, 5)).await;
+    assert_eq!(codes, [Code::RequestTimedOut]);
+    assert_eq!(env.clock.now() - before, Duration::from_secs(5));
+    assert_eq!(fetched(&coordinator), -1);
+    // A leader that joins anew and assigns: its write waits behind.
+    let joined = join(&coordinator, &id).await;
+    assert_eq!((joined.code, joined.generation_id), (Code::None, 2));
+    let plan = vec![(id.clone(), blob(b"all"))];
+    let synced = coordinator.sync(sync_request(&id, 2, plan.clone())).await;
+    assert_eq!(synced.code, Code::NotCoordinator);
+    log.release();
+    env.clock.sleep(Duration::from_secs(1)).await;
+    assert_eq!(fetched(&coordinator), 5);
+    let synced = coordinator.sync(sync_request(&id, 2, plan)).await;
+    assert_eq!((synced.code, &synced.assignment[..]), (Code::None, &b"all"[..]));
+    stop(env).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p4_a_commit_that_found_no_room_to_wait_is_definitely_refused() {
+    let (env, log) = (env(), TestLog::default());
+    let memory = Arc::new(GroupMemory::new(1 << 20, 1));
+    let config = Config { memory, ..Config::default() };
+    let coordinator = Coordinator::open(&env, config, 3, LeaderEpoch(1), log.clone());
+    coordinator.loaded().await;
+    log.with(|state| state.hold = true);
+    let first = coordinator.commit(commit_request("", -1, 5)).await;
+    assert_eq!(first, [Code::RequestTimedOut]);
+    let second = coordinator.commit(commit_request("", -1, 6)).await;
+    assert_eq!(second, [Code::CoordinatorNotAvailable]);
+    log.release();
+    env.clock.sleep(Duration::from_secs(1)).await;
+    assert_eq!(fetched(&coordinator), 5);
     stop(env).await;
 }
 

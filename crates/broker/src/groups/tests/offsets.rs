@@ -1,6 +1,9 @@
 //! Commits, fetches, expiry and deletion of offsets.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::groups::GroupMemory;
 
 #[test]
 fn an_offset_is_visible_and_answered_only_when_durable() {
@@ -194,4 +197,71 @@ fn the_limits_of_groups_and_bytes_refuse_what_is_new_only() {
     }
     assert!(sim.shard.bytes() < 11_000);
     assert_eq!(sim.commit("", -1, 6), Code::None);
+}
+
+#[test]
+fn p7_the_memory_of_all_partitions_is_bounded_together() {
+    let memory = Arc::new(GroupMemory::new(20_000, 1));
+    let config = Config { memory: Arc::clone(&memory), ..Config::default() };
+    let (mut one, mut two) = (Sim::with(config.clone()), Sim::with(config));
+    assert_eq!(two.commit("", -1, 1), Code::None);
+    for partition in 0..200 {
+        let mut request = commit_request("", -1, 5);
+        request.offsets[0].partition = partition;
+        one.ask_commit(&request);
+        one.flush();
+    }
+    assert_eq!(memory.used_bytes(), one.shard.bytes() + two.shard.bytes());
+    assert!((20_000..21_000).contains(&memory.used_bytes()), "{}", memory.used_bytes());
+    // What is there goes on; what is new, or grows, does not.
+    assert_eq!(two.commit("", -1, 2), Code::None);
+    let mut longer = commit_request("", -1, 3);
+    longer.offsets[0].metadata = Some("x".repeat(1_000).into());
+    let token = two.ask_commit(&longer);
+    assert_eq!(two.codes(token), [Code::PolicyViolation]);
+    let join = two.ask_join(&JoinRequest { group_id: "h".into(), ..join_request("") });
+    assert_eq!(two.joined(join).code, Code::PolicyViolation);
+    let join = two.ask_join(&join_request(""));
+    assert_eq!(two.joined(join).code, Code::GroupMaxSizeReached);
+    // Given back with what took it.
+    drop(one);
+    assert_eq!(memory.used_bytes(), two.shard.bytes());
+    let token = two.ask_commit(&longer);
+    two.flush();
+    assert_eq!(two.codes(token), [Code::None]);
+}
+
+#[test]
+fn p7_members_that_are_there_grow_by_a_quarter_beyond_the_limit_at_most() {
+    let memory = Arc::new(GroupMemory::new(4_000, 1));
+    let mut sim = Sim::with(Config { memory: Arc::clone(&memory), ..Config::default() });
+    let ids = sim.stable(1);
+    let with = |bytes: usize| JoinRequest {
+        protocols: vec![("range".into(), blob(&vec![0; bytes]))],
+        ..join_request(&ids[0])
+    };
+    let refused = sim.ask_join(&with(5_000));
+    assert_eq!(sim.joined(refused).code, Code::GroupMaxSizeReached);
+    let taken = sim.ask_join(&with(2_000));
+    assert_eq!(sim.joined(taken).code, Code::None);
+    let generation = sim.joined(taken).generation_id;
+    let refused = sim.ask_sync(&ids[0], generation, &[(&ids[0], &[0; 5_000])]);
+    assert_eq!(sim.synced(refused).0, Code::CoordinatorNotAvailable);
+    let taken = sim.ask_sync(&ids[0], generation, &[(&ids[0], &[0; 100])]);
+    sim.flush();
+    assert_eq!(sim.synced(taken).0, Code::None);
+    assert!(memory.used_bytes() <= 5_000 + 1_000, "{}", memory.used_bytes());
+}
+
+#[test]
+fn p7_joins_that_are_never_finished_cost_their_place_for_a_minute_at_most() {
+    let mut sim = Sim::new();
+    for n in 0..500 {
+        let group_id = format!("g{}", n % 100).into();
+        let session_timeout_ms = 1_800_000;
+        sim.ask_join(&JoinRequest { group_id, session_timeout_ms, ..join_request("") });
+    }
+    assert!(sim.shard.bytes() > 100_000);
+    sim.advance(60_000);
+    assert_eq!(sim.shard.bytes(), 0);
 }

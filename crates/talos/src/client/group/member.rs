@@ -47,21 +47,21 @@ pub struct Member {
 }
 
 impl Member {
-    /// Joins the group and waits for the assignment.
-    ///
-    /// # Errors
-    /// Kafka's, or the connection's.
-    pub async fn join(cluster: Cluster, group: &str, topic: &str) -> Result<Self, ClientError> {
-        let mut member = Self {
+    /// A member that has not joined yet: [`Member::rejoin`] does.
+    pub fn new(cluster: Cluster, group: &str, topic: &str) -> Self {
+        Self {
             cluster,
             group: group.into(),
             topic: topic.into(),
             member_id: String::new(),
             generation: -1,
             assigned: Vec::new(),
-        };
-        member.rejoin().await?;
-        Ok(member)
+        }
+    }
+
+    /// Whether the coordinator may know of it, so that there is something to leave.
+    pub fn is_known(&self) -> bool {
+        !self.member_id.is_empty()
     }
 
     /// The partitions of the topic that are ours in this generation.
@@ -69,7 +69,7 @@ impl Member {
         &self.assigned
     }
 
-    /// Joins again, after [`Member::heartbeat`] said so.
+    /// Joins the group and waits for the assignment; again after [`Member::heartbeat`] said so.
     ///
     /// # Errors
     /// Kafka's, or the connection's.

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::state::{Batch, Body, Settled, Work};
 use super::{Inner, Producer, Wake};
 use crate::client::connection::Connection;
+use crate::client::deadline;
 use crate::client::error::ClientError;
 use std::time::Duration;
 
@@ -198,17 +199,22 @@ fn settle(inner: &Arc<Inner>, server: &str, results: Vec<(Batch, Result<i64, Cli
 async fn find_leader_again(inner: Arc<Inner>, partition: usize) {
     let (topic, _, index) = inner.state().identity(partition);
     let cluster = &inner.cluster;
-    let deadline = cluster.env().clock.now() + inner.options.delivery_timeout;
-    let found = loop {
-        cluster.env().clock.sleep(RETRY_PAUSE).await;
-        cluster.forget(&topic);
-        match cluster.leader(&topic, index).await {
-            Ok((_, leader, _)) => break Ok(leader),
-            Err(error) if cluster.env().clock.now() >= deadline => break Err(error),
-            Err(error) if error.is_retriable() => {}
-            Err(error) => break Err(error),
+    let clock = cluster.env().clock.clone();
+    let until = inner.state().deadline(partition, clock.now());
+    let left = until.saturating_duration_since(clock.now());
+    let looking = async {
+        loop {
+            clock.sleep(RETRY_PAUSE).await;
+            cluster.forget(&topic);
+            match cluster.leader(&topic, index).await {
+                Ok((_, leader, _)) => break Ok(leader),
+                Err(error) if clock.now() >= until => break Err(error),
+                Err(error) if error.is_retriable() || error.is_away() => {}
+                Err(error) => break Err(error),
+            }
         }
     };
+    let found = deadline::within(&clock, left, looking).await;
     match found {
         Ok(leader) => {
             let wake = inner.state().resume(partition, leader);

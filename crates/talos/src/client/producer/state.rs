@@ -173,6 +173,12 @@ impl State {
         (p.topic.clone(), p.topic_id, p.index)
     }
 
+    /// When the oldest batch that waits in the partition counts as failed.
+    pub(super) fn deadline(&self, partition: usize, now: Instant) -> Instant {
+        let opened = self.partitions[partition].ready.iter().map(|batch| batch.opened).min();
+        opened.unwrap_or(now) + self.delivery_timeout
+    }
+
     pub(super) fn failure(&self) -> Option<ClientError> {
         self.failed.clone()
     }

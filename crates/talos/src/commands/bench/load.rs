@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use talos_common::Env;
 use talos_protocol::Str;
 use talos_protocol::records::{Limits, decode_records};
@@ -16,6 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::BenchArgs;
+use super::counts::Counts;
 use super::pace::{Schedule, Ticker};
 use crate::client::batch::Record;
 use crate::client::consumer::{Consumer, ConsumerOptions, Fetched};
@@ -26,53 +26,12 @@ use crate::stop::Stop;
 
 /// How long consumers may take to get what was acknowledged.
 const CATCH_UP: Duration = Duration::from_secs(10);
-/// Longest latency that a histogram holds, in microseconds; longer ones count as this.
-const MAX_LATENCY_US: u64 = 3_600_000_000;
+/// After the stop, answers are waited for this long.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// Values are cut out of a pool of random text of this many bytes.
 const POOL_BYTES: usize = 1 << 20;
 /// Without a rate, a producer looks at the clock this often.
 const CLOCK_EVERY: u64 = 16;
-
-/// Latencies, records and bytes.
-#[derive(Debug)]
-pub(super) struct Counts {
-    pub(super) latency: Histogram<u64>,
-    pub(super) records: u64,
-    pub(super) bytes: u64,
-    /// Nanoseconds since the start, of the first and last count.
-    pub(super) first_ns: u64,
-    pub(super) last_ns: u64,
-}
-
-impl Counts {
-    fn new() -> Self {
-        // The bounds are constants that the histogram takes; without them it would grow.
-        let latency = Histogram::new_with_bounds(1, MAX_LATENCY_US, 3)
-            .or_else(|_| Histogram::new(3))
-            .unwrap_or_else(|_| unreachable!("three digits are allowed"));
-        Self { latency, records: 0, bytes: 0, first_ns: u64::MAX, last_ns: 0 }
-    }
-
-    fn add(&mut self, due_ns: u64, now_ns: u64) {
-        self.latency.saturating_record((now_ns.saturating_sub(due_ns) / 1_000).max(1));
-        self.records += 1;
-    }
-
-    fn at(&mut self, now_ns: u64) {
-        self.first_ns = self.first_ns.min(now_ns);
-        self.last_ns = self.last_ns.max(now_ns);
-    }
-
-    /// Adds another's counts to these.
-    pub(super) fn merge(&mut self, other: &Self) {
-        // Both have the same bounds.
-        let _ = self.latency.add(&other.latency);
-        self.records += other.records;
-        self.bytes += other.bytes;
-        self.first_ns = self.first_ns.min(other.first_ns);
-        self.last_ns = self.last_ns.max(other.last_ns);
-    }
-}
 
 /// One run: its start and everything counted.
 #[derive(Debug)]
@@ -84,9 +43,9 @@ pub(super) struct Run {
     pub(super) acked: Mutex<Vec<Arc<Mutex<Counts>>>>,
     pub(super) consumed: Mutex<Vec<Arc<Mutex<Counts>>>>,
     /// Records handed over, warm-up included.
-    sent: AtomicU64,
+    pub(super) sent: AtomicU64,
     /// Records acknowledged, warm-up included.
-    acked_all: AtomicU64,
+    pub(super) acked_all: AtomicU64,
     /// Records of this run that consumers got, warm-up included.
     consumed_all: AtomicU64,
     pub(super) failed: AtomicU64,
@@ -313,8 +272,17 @@ impl Load {
             Some(rate) => self.at_rate(rate, end, most).await,
             None => self.flat_out(end, most).await,
         };
-        let flushed = self.producer.flush().await;
-        sent.and(flushed)
+        let (stop, clock) = (self.stop.clone(), self.run.env.clock.clone());
+        let too_long = async {
+            stop.asked().await;
+            clock.sleep(FAREWELL).await;
+        };
+        tokio::select! {
+            biased;
+            flushed = self.producer.flush() => sent.and(flushed),
+            // The report counts what has no answer yet.
+            () = too_long => sent,
+        }
     }
 
     async fn at_rate(
@@ -332,12 +300,20 @@ impl Load {
             if end.is_some_and(|end| due >= end) {
                 break;
             }
-            if due > clock.now() {
-                self.wake.notified().await;
-                continue;
+            let stop = self.stop.clone();
+            let step = async {
+                if due > clock.now() {
+                    self.wake.notified().await;
+                    return Ok(false);
+                }
+                self.send(due, number).await.map(|()| true)
+            };
+            tokio::select! {
+                biased;
+                sent = step => number += u64::from(sent?),
+                // A buffer that is full is no reason to stay.
+                () = stop.asked() => break,
             }
-            self.send(due, number).await?;
-            number += 1;
         }
         Ok(())
     }
@@ -355,7 +331,12 @@ impl Load {
                 // A loop that never waits would keep the worker for itself.
                 tokio::task::consume_budget().await;
             }
-            self.send(now, number).await?;
+            let stop = self.stop.clone();
+            tokio::select! {
+                biased;
+                sent = self.send(now, number) => sent?,
+                () = stop.asked() => break,
+            }
             number += 1;
         }
         Ok(())
@@ -398,9 +379,9 @@ impl Consumers {
         let partitions: Vec<i32> = known.partitions.keys().copied().collect();
         let only_read = args.producers == 0;
         let spec = if only_read { Spec::Earliest } else { Spec::Latest };
-        let from = offsets::list(cluster, topic, &partitions, spec).await?;
+        let from = offsets::list_all(cluster, topic, &partitions, spec).await?;
         let ends = match only_read {
-            true => offsets::list(cluster, topic, &partitions, Spec::Latest).await?,
+            true => offsets::list_all(cluster, topic, &partitions, Spec::Latest).await?,
             false => BTreeMap::new(),
         };
         let count = usize::try_from(args.consumers).unwrap_or(0);
@@ -432,6 +413,7 @@ impl Consumers {
                 counts: Run::counts(&run.consumed),
                 news: Arc::clone(&news),
                 only_read,
+                began_ns: run.now_ns(),
                 open,
             };
             let sender = sender.clone();
@@ -494,6 +476,7 @@ struct Reading {
     counts: Arc<Mutex<Counts>>,
     news: Arc<Notify>,
     only_read: bool,
+    began_ns: u64,
     /// With only reading: partitions that are not read to their end.
     open: BTreeMap<i32, i64>,
 }
@@ -553,6 +536,9 @@ impl Reading {
         }
         if all > 0 || self.only_read {
             counts.at(now);
+        }
+        if self.only_read {
+            counts.first_due_ns = counts.first_due_ns.min(self.began_ns);
         }
         self.run.consumed_all.fetch_add(all, Ordering::Relaxed);
         Ok(())

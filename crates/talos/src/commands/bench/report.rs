@@ -8,7 +8,8 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use super::BenchArgs;
-use super::load::{Counts, Run};
+use super::counts::Counts;
+use super::load::Run;
 use crate::client::ClientError;
 use crate::output;
 
@@ -30,6 +31,8 @@ pub(super) struct Report {
     consumed: Counts,
     seconds: f64,
     interrupted: bool,
+    /// Records without an answer when the run was interrupted.
+    unanswered: u64,
     /// Records that were not acknowledged.
     pub(super) failed: u64,
     /// The first error, if there was one.
@@ -39,16 +42,15 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(topic: &str, args: &BenchArgs, run: &Run, interrupted: bool) -> Self {
         let (acked, consumed) = (Run::total(&run.acked), Run::total(&run.consumed));
-        // From the first to the last acknowledgement that counts; of a run that only reads, from
-        // the first to the last answer.
         let counts = if args.producers > 0 { &acked } else { &consumed };
-        let ns = counts.last_ns.saturating_sub(counts.first_ns);
-        let seconds = Duration::from_nanos(ns).as_secs_f64().max(1e-9);
+        let seconds = counts.seconds();
+        let answered = run.acked_all.load(Ordering::Relaxed) + run.failed.load(Ordering::Relaxed);
         Self {
             args: args.clone(),
             topic: topic.into(),
             seconds,
             interrupted,
+            unanswered: run.sent.load(Ordering::Relaxed).saturating_sub(answered),
             failed: run.failed.load(Ordering::Relaxed),
             first_error: run.first_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             acked,
@@ -57,7 +59,7 @@ impl Report {
     }
 
     fn per_second(&self, count: u64) -> f64 {
-        count as f64 / self.seconds
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 
     fn acked_bytes(&self) -> u64 {
@@ -94,6 +96,7 @@ impl Report {
             "seconds": self.seconds,
             "interrupted": self.interrupted,
             "failed": self.failed,
+            "unanswered": self.unanswered,
             "first_error": self.first_error.as_ref().map(ToString::to_string),
             "produced": side(&self.acked, self.acked_bytes(), true),
             "consumed": side(&self.consumed, self.consumed.bytes, args.producers > 0),
@@ -104,8 +107,11 @@ impl Report {
         let args = &self.args;
         let rate = args.rate.map_or("as fast as possible".into(), |rate| format!("{rate}/s asked"));
         output::line(format!(
-            "{} producers, {} consumers, {} records, {rate}, {:.1} s",
-            args.producers, args.consumers, args.size, self.seconds
+            "{}, {}, records of {}, {rate}; {:.1} s measured",
+            count(args.producers, "producer"),
+            count(args.consumers, "consumer"),
+            args.size,
+            self.seconds
         ))?;
         if args.producers > 0 {
             output::line(format!(
@@ -119,6 +125,12 @@ impl Report {
         }
         if self.interrupted {
             output::line("interrupted: the figures are those up to then")?;
+        }
+        if self.unanswered > 0 {
+            output::line(format!("{} records had no answer by then", self.unanswered))?;
+        }
+        if self.acked.records == 0 && self.consumed.records == 0 {
+            output::line("nothing was measured: it ended within the warm-up, or nothing came")?;
         }
         output::line("")?;
         let mut rows = Vec::new();
@@ -166,6 +178,10 @@ impl Report {
         }
         row
     }
+}
+
+fn count(number: u32, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn latency_json(latency: &Histogram<u64>) -> Value {

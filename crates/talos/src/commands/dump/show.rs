@@ -16,6 +16,14 @@ use super::metadata::PartitionRow;
 use super::topic_name;
 use crate::output;
 
+/// Partitions that a table lists whether or not they hold anything.
+const MOST_ROWS: usize = 200;
+
+/// Where a row of the table of partitions stands: by topic, then by number.
+fn order(row: &[String]) -> (Option<&String>, Option<i32>) {
+    (row.first(), row.get(1).and_then(|partition| partition.parse().ok()))
+}
+
 /// Prints as it goes (JSON), or collects rows for the tables.
 pub(super) struct Show {
     json: bool,
@@ -23,14 +31,17 @@ pub(super) struct Show {
     /// For the tables only.
     reports: Vec<FileReport>,
     partitions: Vec<Vec<String>>,
+    /// Of more than [`MOST_ROWS`] partitions, those that hold nothing are only counted.
+    plain: Vec<Vec<String>>,
     damage: Vec<Damage>,
     omitted: u64,
 }
 
 impl Show {
     pub(super) fn new(json: bool) -> Self {
-        let (files, reports, partitions, damage) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { json, files, reports, partitions, damage, omitted: 0 }
+        let (files, reports, damage) = (Vec::new(), Vec::new(), Vec::new());
+        let (partitions, plain) = (Vec::new(), Vec::new());
+        Self { json, files, reports, partitions, plain, damage, omitted: 0 }
     }
 
     pub(super) fn begin(
@@ -94,7 +105,10 @@ impl Show {
         if self.json {
             line(partition_json(&row))?;
         } else {
-            self.partitions.push(partition_row(&row));
+            let segments = row.root.as_ref().map_or(0, |report| report.segments);
+            let plain = row.damage.is_empty() && !row.deleting && segments == 0;
+            let rows = if plain { &mut self.plain } else { &mut self.partitions };
+            rows.push(partition_row(&row));
         }
         self.damage.append(&mut row.damage);
         Ok(())
@@ -106,8 +120,8 @@ impl Show {
         let mut seen = BTreeSet::new();
         self.damage.retain(|damage| seen.insert((damage.file.clone(), damage.position)));
         let files: BTreeSet<&str> = self.damage.iter().map(|it| it.file.as_str()).collect();
+        let (places, files) = (self.damage.len() as u64 + self.omitted, files.len());
         if self.json {
-            let (places, files) = (self.damage.len() as u64 + self.omitted, files.len());
             line(json!({ "type": "summary", "damaged_places": places, "damaged_files": files }))?;
         } else {
             self.tables(names)?;
@@ -115,7 +129,6 @@ impl Show {
         if self.damage.is_empty() {
             return Ok(());
         }
-        let (places, files) = (self.damage.len() as u64 + self.omitted, files.len());
         let first = self.damage.first().map(|first| {
             format!("the first in {} at position {}: {}", first.file, first.position, first.what)
         });
@@ -126,7 +139,7 @@ impl Show {
         )
     }
 
-    fn tables(&self, names: &BTreeMap<TopicId, String>) -> anyhow::Result<()> {
+    fn tables(&mut self, names: &BTreeMap<TopicId, String>) -> anyhow::Result<()> {
         let header = [
             "file",
             "bytes",
@@ -140,6 +153,12 @@ impl Show {
         ];
         output::table(&header, self.files.iter().cloned())?;
         self.stretches(names)?;
+        let mut left_out = self.plain.len();
+        if left_out + self.partitions.len() <= MOST_ROWS {
+            self.partitions.append(&mut self.plain);
+            self.partitions.sort_by(|one, other| order(one).cmp(&order(other)));
+            left_out = 0;
+        }
         if !self.partitions.is_empty() {
             output::line("")?;
             let header = [
@@ -155,6 +174,11 @@ impl Show {
                 "check",
             ];
             output::table(&header, self.partitions.iter().cloned())?;
+        }
+        if left_out > 0 {
+            output::line(format!(
+                "\n{left_out} sound partitions without segments are not listed; --json lists them"
+            ))?;
         }
         let unreadable: Vec<String> = self.reports.iter().flat_map(unreadable_lines).collect();
         if !unreadable.is_empty() {
@@ -233,6 +257,10 @@ fn advice(damage: &Damage) -> &'static str {
             "too small to have held a record: a broker passes over it when it starts; find out what \
              changed the file (disk, memory, another program)"
         }
+        Loss::Copied => {
+            "a second copy in the same file is whole, so nothing is lost; find out what changed the file \
+             (disk, memory, another program)"
+        }
         Loss::Unneeded => {
             "no catalog names this file, so no record depends on it; find out what changed it (disk, \
              memory, another program)"
@@ -279,6 +307,7 @@ fn file_row(file: &FileReport) -> Vec<String> {
                 JournalEnd::Note => format!("note at {}", journal.end),
                 JournalEnd::Torn(_) => format!("torn at {}", journal.end),
                 JournalEnd::Stopped => format!("not read from {}", journal.end),
+                JournalEnd::Unused => "not begun".to_owned(),
             },
         ]),
         Some(Content::Runs(runs)) => {
@@ -364,6 +393,7 @@ fn damage_json(damage: &Damage) -> Value {
     let loss = match loss {
         Loss::Records => "records",
         Loss::Nothing => "nothing",
+        Loss::Copied => "copied",
         Loss::Unneeded => "unneeded",
     };
     json!({
@@ -417,6 +447,7 @@ fn journal_json(journal: &JournalReport) -> Value {
         JournalEnd::Note => json!({ "kind": "note" }),
         JournalEnd::Torn(what) => json!({ "kind": "torn", "what": what }),
         JournalEnd::Stopped => json!({ "kind": "stopped" }),
+        JournalEnd::Unused => json!({ "kind": "unused" }),
     };
     let unreadable = journal
         .unreadable
