@@ -144,7 +144,7 @@ impl World {
             log_retention_check_interval: Duration::from_millis(700),
             requests_in_flight: 16,
             receive_bytes: 1 << 20,
-            answer_bytes: 1 << 20,
+            answer_bytes: self.plan.answer_bytes,
             send_stall_timeout: Duration::from_secs(10),
             stop_step_timeout: Duration::from_secs(5),
             log: LogOptions {

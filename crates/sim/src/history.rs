@@ -178,6 +178,8 @@ pub enum What {
         /// What.
         offset: i64,
     },
+    /// In this run the broker has little memory for answers: a fetch may come back without records.
+    Tight,
     /// A batch was sent for which the producer wants no answer.
     Silent {
         /// Which batch.
@@ -316,7 +318,9 @@ pub fn counts(history: &[Event]) -> BTreeMap<String, u64> {
     for event in history {
         let met = match &event.what {
             What::Trimmed { low, .. } if *low > 0 => "client deleted records",
-            What::Answer { outcome: Outcome::Acknowledged(-1), .. } => "client heard of a duplicate",
+            What::Answer { outcome: Outcome::Acknowledged(-1), .. } => {
+                "client heard of a duplicate"
+            }
             What::Answer { outcome: Outcome::Refused(code), .. }
                 if *code == ErrorCode::KafkaStorageError.code() =>
             {

@@ -101,6 +101,9 @@ async fn run_plan(plan: Plan) -> Report {
     let env = Env::simulated(plan.seed, START_MS);
     let mut world = World::new(env, plan.clone());
     let (phase, mut phases) = watch::channel(Phase::Faulty);
+    if world.plan.answer_bytes < plan::AMPLE_BYTES {
+        world.recorder.push(What::Tight);
+    }
     let storm = Tasks::new();
     let chaos = Chaos::new(&world);
     storm.spawn("chaos", chaos.run());

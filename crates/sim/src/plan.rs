@@ -8,6 +8,9 @@ use talos_storage::memory::{Latency, Layout, MemoryOptions};
 
 use crate::planted::Planted;
 
+/// Memory that all answers of a run together do not need.
+pub const AMPLE_BYTES: usize = 256 << 20;
+
 /// How one life of the broker's process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
@@ -71,6 +74,8 @@ pub struct Plan {
     pub sort_bytes: u64,
     /// See [`Plan::sort_bytes`].
     pub segment_bytes: u64,
+    /// Memory of the broker for answers. With less than [`AMPLE_BYTES`] a fetch may get nothing.
+    pub answer_bytes: usize,
     /// How many producers; every second one is idempotent.
     pub producers: u32,
     /// How many consumers.
@@ -125,6 +130,7 @@ impl Plan {
             tail_cache_bytes: pick(&rng, &[2 << 10, 256 << 10]),
             sort_bytes: pick(&rng, &[4 << 10, 32 << 10, 1 << 30]),
             segment_bytes: pick(&rng, &[4 << 10, 32 << 10, 64 << 20]),
+            answer_bytes: pick(&rng, &[1 << 20, AMPLE_BYTES]),
             producers: u32::try_from(rng.u64(2..4)).unwrap_or(2),
             consumers: u32::try_from(rng.u64(1..3)).unwrap_or(1),
             members: u32::try_from(rng.u64(0..3)).unwrap_or(1),

@@ -145,10 +145,8 @@ impl Client {
             current_leader_epoch: -1,
             leader_epoch: asked,
         };
-        let topics = vec![OffsetForLeaderTopic {
-            topic: Str::from(topic.name),
-            partitions: vec![part],
-        }];
+        let topics =
+            vec![OffsetForLeaderTopic { topic: Str::from(topic.name), partitions: vec![part] }];
         let request = OffsetForLeaderEpochRequest { replica_id: -2, topics };
         let begun = self.recorder.moment();
         let response = self.wire.call(4, &request).await?;

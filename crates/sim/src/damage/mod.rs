@@ -62,7 +62,7 @@ pub(crate) fn inflict(
 ) -> Option<Damage> {
     let files = disk.files();
     let of = |wanted: &str| files.iter().filter(|path| kind_of(path) == wanted).collect::<Vec<_>>();
-    let wanted = pick(rng, &["journal", "journal", "journal", "sorted journal", "segment"]);
+    let wanted = pick(rng, &["journal", "journal", "sorted journal", "segment"]);
     let wanted = if rng.chance(30_000) { "cluster file" } else { wanted };
     let mut candidates = of(wanted);
     if candidates.is_empty() {
@@ -102,13 +102,7 @@ pub(crate) fn inflict(
     };
     let excused = excused(path, kind, layout, &lane_before, &lane_after);
     let may_refuse = may_refuse(path, kind, &lane_before, &lane_after);
-    Some(Damage {
-        before,
-        kind,
-        what: format!("{name} {}", kind_of(path)),
-        excused,
-        may_refuse,
-    })
+    Some(Damage { before, kind, what: format!("{name} {}", kind_of(path)), excused, may_refuse })
 }
 
 /// Where batches lie that do not go on from what their directory has before them: ghosts, which nobody
