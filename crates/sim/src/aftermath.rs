@@ -42,7 +42,7 @@ impl World {
             return;
         }
         let Some(damage) = self.inflict() else { return };
-        self.meet(format!("damage {}", damage.what));
+        damage.met.iter().for_each(|met| self.meet(format!("damage: {met}")));
         if !damage.excused.is_empty() {
             self.meet("damage that nothing shows");
         }

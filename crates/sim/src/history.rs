@@ -3,7 +3,7 @@
 //! Events stand in the order in which they happened (one thread, one list); the number of an event is
 //! therefore a moment, and «before» means a smaller number. Two runs of one seed have equal lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -315,7 +315,11 @@ impl Recorder {
 /// What clients met, and how often, as far as the events show it.
 pub fn counts(history: &[Event]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
+    let mut unknown = BTreeSet::new();
     for event in history {
+        if let What::Answer { batch, outcome: Outcome::Unknown } = &event.what {
+            unknown.insert(*batch);
+        }
         let met = match &event.what {
             What::Trimmed { low, .. } if *low > 0 => "client deleted records",
             What::Answer { outcome: Outcome::Acknowledged(-1), .. } => {

@@ -121,6 +121,10 @@ impl Plan {
             append_latency: Latency { min_us: 50, max_us: pick(&rng, &[500, 4_000, 20_000]) },
             call_latency: Latency { min_us: 10, max_us: 500 },
         };
+        // Damage is to meet all kinds of files.
+        let is_sorted = kinds.damage && rng.chance(600_000);
+        let sort_bytes = pick(&rng, &[4 << 10, 32 << 10, 1 << 30]);
+        let segment_bytes = pick(&rng, &[4 << 10, 32 << 10, 64 << 20]);
         Self {
             seed,
             kinds,
@@ -128,8 +132,8 @@ impl Plan {
             disk,
             lane_bytes: pick(&rng, &[6 << 10, 64 << 10]),
             tail_cache_bytes: pick(&rng, &[2 << 10, 256 << 10]),
-            sort_bytes: pick(&rng, &[4 << 10, 32 << 10, 1 << 30]),
-            segment_bytes: pick(&rng, &[4 << 10, 32 << 10, 64 << 20]),
+            sort_bytes: if is_sorted { 4 << 10 } else { sort_bytes },
+            segment_bytes: if is_sorted { 4 << 10 } else { segment_bytes },
             answer_bytes: pick(&rng, &[1 << 20, AMPLE_BYTES]),
             producers: u32::try_from(rng.u64(2..4)).unwrap_or(2),
             consumers: u32::try_from(rng.u64(1..3)).unwrap_or(1),

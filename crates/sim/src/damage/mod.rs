@@ -36,8 +36,8 @@ enum Kind {
 pub(crate) struct Damage {
     before: FileCopy,
     kind: Kind,
-    /// For people, and counted.
-    pub(crate) what: String,
+    /// What kind of file, and what was done to it.
+    pub(crate) met: [&'static str; 2],
     /// Partitions that may have lost acknowledged records, undetectably.
     pub(crate) excused: BTreeSet<TopicPartitionId>,
     /// The only partitions that may be refused; `None`: any.
@@ -93,12 +93,12 @@ pub(crate) fn inflict(
         return None;
     }
     let lane_after = lane_of(disk, path, known);
-    let name = match kind {
-        Kind::Flipped(_) => "bit flipped in a",
+    let how = match kind {
+        Kind::Flipped(_) => "a bit flipped",
         Kind::Cut(_) => "cut",
         Kind::Extended => "extended",
         Kind::Removed => "removed",
-        Kind::Older => "older",
+        Kind::Older => "older copy",
     };
     let excused = excused(path, kind, layout, &lane_before, &lane_after);
     let may_refuse = may_refuse(path, kind, &lane_before, &lane_after);
