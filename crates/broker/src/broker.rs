@@ -99,6 +99,8 @@ pub(crate) struct Shared {
     pub(crate) receive: ReceiveRoom,
     /// Records read for answers that are not yet sent.
     pub(crate) answers: ByteBudget,
+    /// The same for fetches at the tail, before they compete for `answers`.
+    pub(crate) answers_tail: ByteBudget,
     topic_configs: RwLock<BTreeMap<TopicId, (Version, TopicConfig)>>,
     pub(crate) connections: Connections,
     pub(crate) changes: Changes,
@@ -145,7 +147,8 @@ impl Broker {
         );
         let shared = Arc::new(Shared {
             receive: ReceiveRoom::new(config.receive_bytes),
-            answers: ByteBudget::new(config.answer_bytes),
+            answers: ByteBudget::new(config.answer_bytes - config.answer_bytes / 4),
+            answers_tail: ByteBudget::new(config.answer_bytes / 4),
             producer_ids: ProducerIds::new(meta.clone()),
             metrics: Metrics::new(registry, started.log_metrics),
             connections: Connections::new(&config),

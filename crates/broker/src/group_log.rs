@@ -146,14 +146,15 @@ impl OffsetLog for OffsetsPartition {
         let bytes = builder.build().map_err(|error| AppendError::Corrupt(error.to_string()))?;
         let batch = validate::validate(&bytes, &rules, now_ms)
             .map_err(|error| AppendError::Corrupt(error.to_string()))?;
-        let lease = self.log.admit(batch.bytes.len()).await;
-        let appended = self.log.append(&batch, Some(lease)).map_err(|error| match error {
+        let refused = |error: LogError| match error {
             LogError::Ended(_) => AppendError::NotLeader,
             LogError::Stalled(_) | LogError::TooLarge { .. } => AppendError::Unavailable,
             LogError::StaleProducerEpoch { .. } | LogError::OutOfOrderSequence { .. } => {
                 AppendError::Corrupt(error.to_string())
             }
-        })?;
+        };
+        let lease = self.log.admit(batch.bytes.len()).await.map_err(refused)?;
+        let appended = self.log.append(&batch, Some(lease)).map_err(refused)?;
         let base_offset = appended.base_offset;
         appended.durable.await.map(|()| base_offset).map_err(|_| AppendError::Uncertain)
     }

@@ -5,7 +5,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use talos_log::{LogCounts, LogMetrics};
@@ -111,7 +111,7 @@ metrics! {
 #[derive(Debug)]
 struct LogCollector(LogMetrics);
 
-/// One counter of the log: its row and how to read it.
+/// One counter or gauge of the log: its row and how to read it.
 type LogCounter = (MetricRow, fn(&LogCounts) -> u64);
 
 const fn log_counter(
@@ -122,12 +122,51 @@ const fn log_counter(
     (MetricRow { name, kind: "counter", labels: "", help }, read)
 }
 
+const fn log_gauge(
+    name: &'static str,
+    help: &'static str,
+    read: fn(&LogCounts) -> u64,
+) -> LogCounter {
+    (MetricRow { name, kind: "gauge", labels: "", help }, read)
+}
+
 const LOG_COUNTERS: &[LogCounter] = &[
     log_counter("talos_log_flushes", "flushes handed to the store", |c| c.flushes),
     log_counter("talos_log_flushed_bytes", "bytes in flushes", |c| c.flushed_bytes),
     log_counter("talos_log_flushed_batches", "record batches in flushes", |c| c.flushed_batches),
     log_counter("talos_log_flushes_durable", "flushes that became durable", |c| c.flushes_durable),
     log_counter("talos_log_stalls", "new journal files that the store refused", |c| c.stalls),
+    log_gauge(
+        "talos_log_raw_bytes",
+        "bytes in journals of batches that are not sorted yet; the limit is log.raw_limit",
+        |c| c.raw_bytes,
+    ),
+    log_gauge(
+        "talos_log_positions_bytes",
+        "memory of the positions of such batches; the limit is memory.positions",
+        |c| c.extent_bytes,
+    ),
+    log_gauge(
+        "talos_log_limited",
+        "1 while produce is delayed or refused because one of these two is at its limit, else 0",
+        |c| c.limited,
+    ),
+    log_counter("talos_log_delayed_appends", "appends that waited for sorting", |c| c.delays),
+    log_counter(
+        "talos_log_refused_appends",
+        "appends that were refused because sorting made no room in time",
+        |c| c.refusals,
+    ),
+    log_gauge(
+        "talos_log_producers_bytes",
+        "memory of the sequence numbers of idempotent producers; the limit is memory.producers",
+        |c| c.producer_bytes,
+    ),
+    log_gauge(
+        "talos_log_pinned_bytes",
+        "flushed buffers that unsent answers keep in memory; the limit is memory.pinned",
+        |c| c.pinned_bytes,
+    ),
 ];
 
 /// The metrics of the log that this crate exports.
@@ -139,10 +178,16 @@ impl Collector for LogCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts = self.0.counts();
         for (row, read) in LOG_COUNTERS {
-            let counter = ConstCounter::new(read(&counts));
+            let value = read(&counts);
+            if row.kind == "gauge" {
+                let gauge = ConstGauge::new(value);
+                let kind = gauge.metric_type();
+                gauge.encode(encoder.encode_descriptor(row.name, row.help, None, kind)?)?;
+                continue;
+            }
+            let counter = ConstCounter::new(value);
             let kind = counter.metric_type();
-            let metric = encoder.encode_descriptor(row.name, row.help, None, kind)?;
-            counter.encode(metric)?;
+            counter.encode(encoder.encode_descriptor(row.name, row.help, None, kind)?)?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 pub mod budget;
 pub mod clock;
 pub mod ids;
+pub mod offload;
 pub mod rng;
 pub mod size;
 pub mod tasks;
@@ -14,6 +15,7 @@ pub mod tasks;
 pub use budget::{ByteBudget, ByteLease};
 pub use clock::Clock;
 pub use ids::{BrokerDir, BrokerEpoch, BrokerId, LaneId, LeaderEpoch, TopicId, TopicPartitionId};
+pub use offload::Offload;
 pub use rng::Rng;
 pub use size::{ByteSize, Period};
 pub use tasks::Tasks;
@@ -27,17 +29,22 @@ pub struct Env {
     pub rng: Rng,
     /// All tasks.
     pub tasks: Tasks,
+    /// Work that keeps a processor busy.
+    pub cpu: Offload,
 }
 
 impl Env {
     /// Real time, operating-system entropy, tasks on the current runtime.
     pub fn system() -> Self {
-        Self { clock: Clock::system(), rng: Rng::from_entropy(), tasks: Tasks::new() }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let (clock, rng) = (Clock::system(), Rng::from_entropy());
+        Self { clock, rng, tasks: Tasks::new(), cpu: Offload::threads(processors) }
     }
 
     /// Virtual time (a paused runtime moves it) and chance from `seed`. `wall_ms` is what the wall
     /// clock shows now, in milliseconds since the Unix epoch.
     pub fn simulated(seed: u64, wall_ms: i64) -> Self {
-        Self { clock: Clock::simulated(wall_ms), rng: Rng::from_seed(seed), tasks: Tasks::new() }
+        let (clock, rng) = (Clock::simulated(wall_ms), Rng::from_seed(seed));
+        Self { clock, rng, tasks: Tasks::new(), cpu: Offload::in_place() }
     }
 }

@@ -480,12 +480,7 @@ fn parse_body(kind: u8, version: u8, mut body: Bytes) -> Result<Frame, FrameErro
         }
         kind::CATALOG => {
             need(&body, 24)?;
-            Frame::Catalog {
-                generation: body.get_u64_le(),
-                replaced_below: body.get_u64_le(),
-                files: body.get_u32_le(),
-                partitions: body.get_u32_le(),
-            }
+            sorted::parse_catalog(&mut body)
         }
         kind::SORTED => {
             need(&body, 12)?;

@@ -18,6 +18,7 @@ use talos_common::ByteBudget;
 use tokio::sync::{Notify, oneshot};
 
 use crate::format::{Frame, LanePosition};
+use crate::limits::{Backlog, Limits};
 
 pub(crate) use buffer::{BatchFrame, Filled};
 pub(crate) use flusher::{Flusher, FlusherParts};
@@ -58,12 +59,15 @@ struct Shared {
     /// Bytes accepted and not yet durable.
     room: ByteBudget,
     max_frame_bytes: usize,
+    limits: Limits,
 }
 
 #[derive(Debug)]
 struct Filling {
     buffer: buffer::Buffer,
     state: State,
+    /// The next file was asked for.
+    roll: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,10 +81,21 @@ enum State {
 impl Lane {
     /// A lane that holds at most `room_bytes` of accepted and not yet durable bytes, and takes no
     /// batch above `max_frame_bytes`.
-    pub(crate) fn new(room_bytes: usize, max_frame_bytes: usize) -> Self {
-        let filling = Mutex::new(Filling { buffer: buffer::Buffer::default(), state: State::Open });
-        let room = ByteBudget::new(room_bytes);
-        Self { shared: Arc::new(Shared { filling, work: Notify::new(), room, max_frame_bytes }) }
+    pub(crate) fn new(room_bytes: usize, max_frame_bytes: usize, limits: Limits) -> Self {
+        let (buffer, state) = (buffer::Buffer::default(), State::Open);
+        let filling = Mutex::new(Filling { buffer, state, roll: false });
+        let (work, room) = (Notify::new(), ByteBudget::new(room_bytes));
+        Self { shared: Arc::new(Shared { filling, work, room, max_frame_bytes, limits }) }
+    }
+
+    /// What all partitions of the broker together may take.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// The raw batches of all partitions.
+    pub(crate) fn backlog(&self) -> &Backlog {
+        &self.shared.limits.backlog
     }
 
     /// The budget from which a batch's bytes are leased before it is pushed.
@@ -130,6 +145,22 @@ impl Lane {
         drop(filling);
         self.shared.work.notify_one();
         Ok(receiver)
+    }
+
+    /// Asks the flusher to go on in its next file, so that what lies in the present one can be sorted.
+    /// Nothing happens when that holds no batch, or when the store has no room for another.
+    pub(crate) fn ask_to_roll(&self) {
+        self.filling().roll = true;
+        self.shared.work.notify_one();
+    }
+
+    /// Whether the next file was asked for; the question is answered by this call.
+    fn take_roll(&self) -> bool {
+        std::mem::take(&mut self.filling().roll)
+    }
+
+    fn wants_roll(&self) -> bool {
+        self.filling().roll
     }
 
     /// Asks the flusher to write what was accepted, state its end, and stop.

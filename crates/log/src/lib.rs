@@ -12,6 +12,7 @@ pub mod epochs;
 mod extent;
 pub mod format;
 mod lane;
+mod limits;
 pub mod logs;
 pub mod metrics;
 pub mod partition;

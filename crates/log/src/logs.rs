@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use crate::epochs::Epochs;
 use crate::format::{BatchMeta, Frame, LanePosition};
 use crate::lane::{BatchFrame, Flusher, FlusherParts, Lane, LaneEnd, Refusal};
+use crate::limits::Limits;
 use crate::metrics::LogMetrics;
 use crate::partition::tiers::Inherits;
 use crate::partition::{OpenedLog, PartitionLog};
@@ -45,16 +46,35 @@ pub struct LogOptions {
     pub lane_bytes: usize,
     /// Bytes of flushed buffers kept in memory for reading.
     pub tail_cache_bytes: usize,
+    /// Raw journal bytes at which appends are held up until sorting made room; above `sort_bytes`. Two
+    /// journal files at least. What is accepted and not yet durable may come on top.
+    pub raw_limit_bytes: u64,
+    /// Memory of the positions of raw batches at which appends are held up; sorting starts at half of it.
+    pub extent_bytes: usize,
+    /// Bytes of flushed buffers that unsent answers may keep in memory; beyond, answers are copied.
+    pub pinned_bytes: usize,
+    /// Memory of what is remembered of idempotent producers. Beyond seven eighths of it those that were
+    /// idle for longest are forgotten; at the limit new ones are refused.
+    pub producer_bytes: usize,
+}
+
+impl LogOptions {
+    /// The default.
+    pub const DEFAULT: Self = Self {
+        sort_bytes: 1 << 30,
+        segment_bytes: 64 << 20,
+        lane_bytes: 32 << 20,
+        tail_cache_bytes: 256 << 20,
+        raw_limit_bytes: 4 << 30,
+        extent_bytes: 256 << 20,
+        pinned_bytes: 64 << 20,
+        producer_bytes: 256 << 20,
+    };
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self {
-            sort_bytes: 1 << 30,
-            segment_bytes: 64 << 20,
-            lane_bytes: 32 << 20,
-            tail_cache_bytes: 256 << 20,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -141,7 +161,8 @@ impl BrokerLog {
         let reserve = FILE_RESERVE_BYTES.min(file_bytes / 8);
         let max_batch = usize::try_from(file_bytes - reserve).unwrap_or(usize::MAX);
         // What waits for one flush must fit into one file.
-        let lane = Lane::new(options.lane_bytes.min(max_batch / 2), max_batch);
+        let limits = Limits::new(&options, file_bytes, &env, metrics.clone());
+        let lane = Lane::new(options.lane_bytes.min(max_batch / 2), max_batch, limits);
         let parts = FlusherParts {
             env: env.clone(),
             storage: Arc::clone(&storage),
@@ -173,6 +194,15 @@ impl BrokerLog {
             sender.send_replace(Some(end));
         });
         env.tasks.spawn("sorter", sorter.run());
+        let keep = lane.limits().producers.clone().keep(registry.downgrade());
+        let tasks = env.tasks.clone();
+        env.tasks.spawn("producer state", async move {
+            tokio::select! {
+                biased;
+                () = tasks.stopping() => {}
+                () = keep => {}
+            }
+        });
         Ok(Self { env, storage, cluster, dir, lane, registry, end })
     }
 
@@ -439,8 +469,9 @@ impl BrokerLog {
             |refusal: Refusal| OpenError::Unavailable { id: partition, why: refusal.to_string() };
         for batch in rewrite {
             let bytes = self.read_again(partition, &batch).await?;
-            // As any batch: one flush must fit into one file.
-            let lease = log.admit(bytes.len()).await;
+            // As any batch: one flush must fit into one file. No limit of raw batches holds it up: it
+            // was accepted once.
+            let lease = self.lane.room().take(bytes.len()).await;
             let append_time_ms = batch.meta.append_time_ms;
             let frame = BatchFrame {
                 partition: Arc::clone(log),

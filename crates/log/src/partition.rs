@@ -15,15 +15,17 @@
 
 mod read;
 pub(crate) mod tiers;
+mod times;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use talos_common::{ByteLease, Clock, LeaderEpoch, TopicPartitionId};
 use talos_storage::{FilePath, Storage};
 
 use crate::epochs::Epochs;
-use crate::extent::Extent;
+use crate::extent::{Extent, Extents, Load};
 use crate::format::BatchMeta;
 use crate::lane::{BatchFrame, Lane, Refusal};
 use crate::producers::{Producers, Verdict};
@@ -33,7 +35,8 @@ use crate::validate::ValidBatch;
 use crate::waiters::{Durable, FetchWaiter, Waiters};
 use tiers::KnownRoot;
 
-pub use read::{ReadError, ReadOut, TimestampOffset};
+pub use read::{ReadError, ReadOut};
+pub use times::TimestampOffset;
 
 /// One partition's log under one leadership.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub struct PartitionLog {
     dead_segments: Mutex<Vec<FilePath>>,
     /// Former leaderships in whose directories this log may still have something.
     inherits: Mutex<tiers::Inherits>,
+    /// Whether the last sorting pass could not sort it.
+    stuck: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -65,7 +70,7 @@ struct State {
     /// Segments and runs of sorted journals in offset order, gap-free, from the log start on.
     runs: VecDeque<Arc<Run>>,
     /// Durable batches in raw journals, gap-free, from the end of the runs to the watermark.
-    extents: VecDeque<Extent>,
+    extents: Extents,
     size_bytes: u64,
     /// Generation and end offset of the root as it was last read or swapped; `None` without a root.
     published: Option<(u64, i64)>,
@@ -110,7 +115,7 @@ pub enum AppendError {
     /// This leadership is over: NOT_LEADER_OR_FOLLOWER.
     #[error("this broker does not lead the partition any more: {0}")]
     Ended(String),
-    /// The store takes nothing now: KAFKA_STORAGE_ERROR, retriable.
+    /// The store takes nothing now, or a limit is reached: KAFKA_STORAGE_ERROR, retriable.
     #[error("{0}; produce again later")]
     Stalled(String),
     /// The batch fits in no journal file: MESSAGE_TOO_LARGE.
@@ -173,8 +178,11 @@ impl PartitionLog {
         let OpenedLog { id, leader_epoch, root, runs, extents, durable_end, .. } = opened;
         let (end_offset, epochs, producers) = (opened.end_offset, opened.epochs, opened.producers);
         let inherits = opened.inherits;
-        let raw_bytes: u64 = extents.iter().map(|extent| u64::from(extent.length)).sum();
-        let size_bytes = raw_bytes + runs.iter().map(|run| run.bytes).sum::<u64>();
+        let extents = Extents::from(extents);
+        lane.backlog().change(Load::default(), extents.load());
+        lane.limits().producers.change(0, producers.len());
+        let runs: VecDeque<_> = runs.into_iter().map(Run::lean).collect();
+        let size_bytes = extents.batch_bytes() + runs.iter().map(|run| run.bytes).sum::<u64>();
         let state = State {
             ended: None,
             log_start: root.log_start,
@@ -201,6 +209,7 @@ impl PartitionLog {
             root_handle,
             dead_segments: Mutex::default(),
             inherits: Mutex::new(inherits),
+            stuck: AtomicBool::new(false),
         })
     }
 
@@ -239,10 +248,28 @@ impl PartitionLog {
         self.state().ended.clone()
     }
 
-    /// Takes `bytes` of the lane's room, waiting while it is full: what must come before
-    /// [`PartitionLog::append`]. Cancel safe.
-    pub async fn admit(&self, bytes: usize) -> ByteLease {
-        self.lane.room().take(bytes).await
+    /// Takes `bytes` of the lane's room: what must come before [`PartitionLog::append`]. Waits while the
+    /// lane is full, and a bounded time while raw batches take more than they may (E-J8). Cancel safe.
+    ///
+    /// # Errors
+    /// [`AppendError::Stalled`]: sorting makes no room. It may be tried again.
+    pub async fn admit(&self, bytes: usize) -> Result<ByteLease, AppendError> {
+        let backlog = self.lane.backlog();
+        if self.stuck.load(Ordering::Relaxed) {
+            let raw_bytes = self.state().extents.load().raw_bytes;
+            if let Some(why) = backlog.refuses_stuck(raw_bytes) {
+                return Err(AppendError::Stalled(why));
+            }
+        }
+        loop {
+            let lease = self.lane.room().take(bytes).await;
+            if backlog.is_open() {
+                return Ok(lease);
+            }
+            // Others may need the lane's room: those that sort.
+            drop(lease);
+            backlog.room().await.map_err(AppendError::Stalled)?;
+        }
     }
 
     /// Accepts one validated batch: gives it its offsets and its place in the journal. Does not wait
@@ -266,6 +293,13 @@ impl PartitionLog {
         }
         if let Some(duplicate) = state.check_producer(batch)? {
             return Ok(duplicate);
+        }
+        let known = state.producers.len();
+        if let Some(stamp) = &batch.stamp
+            && !state.producers.knows(stamp.producer_id)
+            && let Some(why) = self.lane.limits().producers.refuses(&state.producers)
+        {
+            return Err(AppendError::Stalled(why));
         }
         let base_offset = state.log_end;
         let last_offset = base_offset + i64::from(batch.records) - 1;
@@ -294,28 +328,36 @@ impl PartitionLog {
             let time = batch.max_timestamp;
             state.producers.apply(stamp, base_offset, last_offset, time, append_time_ms);
         }
-        Ok(Appended {
+        let appended = Appended {
             base_offset,
             last_offset,
             log_append_time: batch.log_append_time,
             log_start: state.log_start,
             durable: state.waiters.wait_for(last_offset + 1),
-        })
+        };
+        let now_known = state.producers.len();
+        drop(state);
+        self.lane.limits().producers.change(known, now_known);
+        Ok(appended)
     }
 
     /// The store made these batches durable: makes them visible, then answers their producers.
     pub(crate) fn publish(&self, extents: impl Iterator<Item = Extent>) {
         let mut state = self.state();
+        let load = state.extents.load();
         for extent in extents {
             // Lanes hand on in order, and this partition has one lane (E-J5).
             assert_eq!(extent.base_offset, state.high_watermark, "{}: a gap in the log", self.id);
-            state.high_watermark = extent.last_offset + 1;
+            state.high_watermark = extent.last_offset() + 1;
             state.size_bytes += u64::from(extent.length);
-            state.extents.push_back(extent);
+            state.extents.push(extent);
         }
         let high_watermark = state.high_watermark;
         let wake = state.waiters.reached(high_watermark);
+        let more = state.extents.load();
         drop(state);
+        // Before anyone is answered: who sends on because of it finds the limits as they are.
+        self.lane.backlog().change(load, more);
         wake.up();
     }
 
@@ -348,7 +390,12 @@ impl PartitionLog {
 
     /// Forgets producers that last appended before `deadline_ms` by this leader's clock.
     pub fn expire_producers(&self, deadline_ms: i64) -> usize {
-        self.state().producers.expire(deadline_ms)
+        let mut state = self.state();
+        let known = state.producers.len();
+        let forgotten = state.producers.expire(deadline_ms);
+        drop(state);
+        self.lane.limits().producers.change(known, known - forgotten);
+        forgotten
     }
 
     /// Whether anything is known of any producer.
@@ -359,6 +406,14 @@ impl PartitionLog {
     /// A copy of the producer state, for people and tests.
     pub fn producers(&self) -> Producers {
         self.state().producers.clone()
+    }
+}
+
+impl Drop for PartitionLog {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.lane.backlog().change(state.extents.load(), Load::default());
+        self.lane.limits().producers.change(state.producers.len(), 0);
     }
 }
 

@@ -98,6 +98,9 @@ pub struct Producers {
 /// How many producers one partition remembers at most.
 pub const MAX_PRODUCERS: usize = 50_000;
 
+/// What one producer takes in memory, about: its entry, its batches and its places in two trees.
+pub(crate) const PRODUCER_BYTES: usize = 384;
+
 const STATE_VERSION: u8 = 1;
 
 fn next_sequence(last: i32) -> i32 {
@@ -148,6 +151,16 @@ impl Producers {
     /// How many are known.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Whether anything is known of this producer.
+    pub(crate) fn knows(&self, producer_id: i64) -> bool {
+        self.entries.contains_key(&producer_id)
+    }
+
+    /// When the one that has been idle for longest last appended, in milliseconds.
+    pub(crate) fn longest_idle(&self) -> Option<i64> {
+        self.by_append_time.first().map(|(time, _)| *time)
     }
 
     /// Whether none is known.
@@ -210,6 +223,9 @@ impl Producers {
         }
         if entry.batches.len() == REMEMBERED_BATCHES {
             entry.batches.pop_front();
+        } else {
+            // Most producers of a partition come with few batches.
+            entry.batches.reserve_exact(1);
         }
         entry.batches.push_back(RememberedBatch {
             first_sequence: stamp.first_sequence,

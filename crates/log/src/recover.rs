@@ -326,7 +326,8 @@ impl Recovered {
             if batch.above_durable || !self.rewrite.is_empty() {
                 self.rewrite.push(batch.clone());
             } else {
-                self.extents.push_back(extent(batch));
+                let place = self.extents.back().map(|last| &last.place);
+                self.extents.push_back(extent(batch, place));
             }
         }
         Ok(())
@@ -405,7 +406,7 @@ impl Recovered {
     fn used_dirs(&self) -> BTreeSet<BrokerDir> {
         let runs = self.runs.iter().filter_map(|run| run.file.dir());
         let extents = self.extents.iter().map(|extent| {
-            let Place::Journal { id, .. } = extent.place;
+            let Place::Journal { id, .. } = *extent.place;
             id.dir
         });
         runs.chain(extents).chain(self.rewrite.iter().map(|batch| batch.file.dir)).collect()
@@ -456,14 +457,18 @@ fn has_producers(run: &Run) -> bool {
     !run_producers(run).is_empty()
 }
 
-fn extent(batch: &ScannedBatch) -> Extent {
+/// Extents of one file share `place`.
+fn extent(batch: &ScannedBatch, place: Option<&Arc<Place>>) -> Extent {
+    let of_batch = Place::Journal { id: batch.file, mask: batch.mask };
+    let place = place.filter(|place| ***place == of_batch).cloned();
     Extent {
         base_offset: batch.base_offset,
-        last_offset: batch.last_offset,
+        // A batch holds at most as many records as its header can count.
+        last_offset_delta: (batch.last_offset - batch.base_offset) as i32,
         max_timestamp: batch.max_timestamp,
         length: batch.length,
         position: batch.position,
-        place: Place::Journal { id: batch.file, mask: batch.mask },
+        place: place.unwrap_or_else(|| Arc::new(of_batch)),
         piece: Weak::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! The open partitions of a broker epoch, as its background tasks see them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use talos_common::{BrokerDir, LeaderEpoch, TopicPartitionId};
 use tokio::sync::{Notify, oneshot};
@@ -18,6 +18,16 @@ pub(crate) type Ask = oneshot::Sender<Result<(), String>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     inner: Arc<Inner>,
+}
+
+/// The same, without keeping the partitions open.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakRegistry(Weak<Inner>);
+
+impl WeakRegistry {
+    pub(crate) fn upgrade(&self) -> Option<Registry> {
+        self.0.upgrade().map(|inner| Registry { inner })
+    }
 }
 
 #[derive(Debug, Default)]
@@ -39,6 +49,10 @@ impl Registry {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn downgrade(&self) -> WeakRegistry {
+        WeakRegistry(Arc::downgrade(&self.inner))
+    }
+
     pub(crate) fn insert(&self, log: &Arc<PartitionLog>) {
         self.state().logs.insert(log.id(), Arc::clone(log));
     }
@@ -58,6 +72,10 @@ impl Registry {
     /// somebody says that it is not.
     pub(crate) fn all(&self) -> Vec<Arc<PartitionLog>> {
         self.state().logs.values().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, id: TopicPartitionId) -> Option<Arc<PartitionLog>> {
+        self.state().logs.get(&id).cloned()
     }
 
     pub(crate) fn holds(&self, id: TopicPartitionId) -> bool {

@@ -7,6 +7,7 @@ use talos_common::TopicPartitionId;
 use talos_storage::{FilePath, Storage};
 use tokio::sync::OnceCell;
 
+use crate::producers::Producers;
 use crate::runs::{self, RunEntry, RunFileError, SegmentEntry, Stated};
 
 /// A stretch of one partition in a sorted journal or a segment.
@@ -58,6 +59,26 @@ impl Run {
         })
     }
 
+    /// The same run without its producer state, which only who recovers a log or has just sorted it
+    /// needs: a log that kept it would remember every producer once for each run.
+    pub(crate) fn lean(self: Arc<Self>) -> Arc<Self> {
+        let Some(entry) = self.entry.get().filter(|entry| !entry.producers.is_empty()) else {
+            return self;
+        };
+        let entry = RunEntry { producers: Producers::new(), ..RunEntry::clone(entry) };
+        Arc::new(Self {
+            file: self.file.clone(),
+            base_offset: self.base_offset,
+            end_offset: self.end_offset,
+            bytes: self.bytes,
+            max_timestamp: self.max_timestamp,
+            segment: self.segment,
+            set: self.set,
+            cluster: self.cluster,
+            entry: OnceCell::new_with(Some(Arc::new(entry))),
+        })
+    }
+
     /// A segment that a manifest names; its footer is read at first use.
     pub(crate) fn segment(
         partition: TopicPartitionId,
@@ -90,7 +111,8 @@ impl Run {
             let run = found.index.runs.into_iter().next().filter(|run| {
                 (run.base_offset, run.end_offset) == (self.base_offset, self.end_offset)
             });
-            run.map(Arc::new).ok_or_else(|| RunFileError::Corrupt {
+            let lean = |run| Arc::new(RunEntry { producers: Producers::new(), ..run });
+            run.map(lean).ok_or_else(|| RunFileError::Corrupt {
                 file: self.file.clone(),
                 position: 0,
                 what: "the segment holds other offsets than the manifest says".into(),

@@ -40,9 +40,13 @@ use crate::root::RootError;
 use crate::runs::RunFileError;
 use files::{Exchange, NewFile, SortedFiles};
 use plan::Merge;
+use segments::Garbage;
 
 /// Between looks at what may go, and after a pass that failed.
 const PAUSE: Duration = Duration::from_secs(30);
+
+/// The same while raw batches take much room, and between rolls of the journal for their sake.
+const PAUSE_PRESSED: Duration = Duration::from_secs(2);
 
 /// What a sorter is made of.
 #[derive(Debug)]
@@ -78,6 +82,9 @@ pub(crate) struct Sorter {
     /// Up to which offset of its producers' batches a partition's state was saved by this sorter.
     saved: BTreeMap<TopicPartitionId, Option<i64>>,
     dying: VecDeque<(Instant, FilePath)>,
+    /// Sorted journals that no catalog names any more, or never did.
+    unnamed: Vec<FilePath>,
+    garbage: Garbage,
 }
 
 #[derive(Debug)]
@@ -130,6 +137,8 @@ impl Sorter {
             newest_state: BTreeMap::new(),
             saved: BTreeMap::new(),
             dying: VecDeque::new(),
+            unnamed: Vec::new(),
+            garbage: Garbage::default(),
         }
     }
 
@@ -137,13 +146,17 @@ impl Sorter {
     pub(crate) async fn run(mut self) {
         let tasks = self.parts.env.tasks.clone();
         let registry = self.parts.registry.clone();
+        let backlog = self.parts.lane.backlog().clone();
+        let mut rolled: Option<Instant> = None;
         loop {
+            let pause = self.pause();
             tokio::select! {
                 biased;
                 () = tasks.stopping() => return,
                 changed = self.parts.current_file.changed() => if changed.is_err() { return },
                 () = registry.asked_to_sort() => {}
-                () = self.parts.env.clock.sleep(PAUSE) => {}
+                () = backlog.pressed() => {}
+                () = self.parts.env.clock.sleep(pause) => {}
             }
             let asked = registry.take_asks();
             if !asked.is_empty() || self.is_due() {
@@ -151,7 +164,11 @@ impl Sorter {
                 if let Err(error) = &outcome {
                     tracing::warn!(%error, "sorting the journals failed; it is tried again");
                     if asked.is_empty() {
-                        self.parts.env.clock.sleep(PAUSE).await;
+                        tokio::select! {
+                            biased;
+                            () = backlog.pressed() => {}
+                            () = self.parts.env.clock.sleep(self.pause()) => {}
+                        }
                     }
                 }
                 let outcome = outcome.map_err(|error| error.to_string());
@@ -160,13 +177,27 @@ impl Sorter {
                     let _ = asked.send(outcome.clone());
                 }
             }
+            // What presses may lie in the open file.
+            let now = self.parts.env.clock.now();
+            let is_time = rolled.is_none_or(|at| now.duration_since(at) >= PAUSE_PRESSED);
+            if backlog.is_pressed() && (is_time || !backlog.is_open()) {
+                rolled = Some(now);
+                self.parts.lane.ask_to_roll();
+            }
             self.delete_dead_segments().await;
+            self.collect_garbage().await;
         }
+    }
+
+    fn pause(&self) -> Duration {
+        // Nobody can produce once there is no room.
+        if self.parts.lane.backlog().is_pressed() { PAUSE_PRESSED } else { PAUSE }
     }
 
     fn is_due(&self) -> bool {
         let closed = *self.parts.current_file.borrow() - self.replaced_below;
         closed.saturating_mul(self.parts.storage.traits().file_bytes) >= self.parts.sort_bytes
+            || self.parts.lane.backlog().is_pressed()
     }
 
     /// One pass over all partitions. One that can not be sorted holds up no other: its raw batches stay
@@ -182,7 +213,8 @@ impl Sorter {
         let Collected { logs, replaced_below, failed } = match collected {
             Ok(collected) => collected,
             Err(error) => {
-                sorted.discard().await;
+                self.unnamed.extend(sorted.discard());
+                self.delete_unnamed().await;
                 return Err(error);
             }
         };
@@ -197,9 +229,8 @@ impl Sorter {
             self.parts.storage.delete(&id.path()).await?;
         }
         self.replaced_below = replaced_below;
-        for number in dead {
-            self.parts.storage.delete(&FilePath::Sorted { dir, number }).await?;
-        }
+        self.unnamed.extend(dead.into_iter().map(|number| FilePath::Sorted { dir, number }));
+        self.delete_unnamed().await;
         failed.map_or(Ok(()), Err)
     }
 
@@ -210,6 +241,18 @@ impl Sorter {
             let Place::Journal { id, .. } = place;
             id.dir != dir || id.number < upto
         }
+    }
+
+    /// What can not be deleted now is tried again with the next pass.
+    async fn delete_unnamed(&mut self) {
+        let mut kept = Vec::new();
+        for path in std::mem::take(&mut self.unnamed) {
+            if let Err(error) = self.parts.storage.delete(&path).await {
+                tracing::warn!(%path, %error, "a file that nothing needs stays for now");
+                kept.push(path);
+            }
+        }
+        self.unnamed = kept;
     }
 
     /// What of the sorted journals is written again with what this pass sorts.
@@ -255,7 +298,9 @@ impl Sorter {
         for log in self.parts.registry.logs() {
             let source = log.sortable(self.is_closed(upto));
             let first_file = source.first_file(self.parts.dir);
-            let error = match self.sort_one(&log, source, merge, sorted).await {
+            let outcome = self.sort_one(&log, source, merge, sorted).await;
+            log.set_stuck(outcome.is_err());
+            let error = match outcome {
                 Ok(not_merged) => {
                     collected.logs.push(Arc::clone(&log));
                     not_merged

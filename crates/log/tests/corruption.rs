@@ -20,6 +20,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 8 << 10,
     lane_bytes: 8 << 10,
     tail_cache_bytes: 0,
+    ..LogOptions::DEFAULT
 };
 
 /// What each partition holds, acknowledged.

@@ -63,6 +63,7 @@ async fn run(plan: Plan, seen: &mut Seen) {
         segment_bytes: [4 << 10, 32 << 10][env.rng.usize(..2)],
         lane_bytes: 8 << 10,
         tail_cache_bytes: 4 << 10,
+        ..LogOptions::DEFAULT
     };
     let mut storage = MemoryStorage::new(&env, options);
     let mut world = World::with_partitions(3);
@@ -160,7 +161,7 @@ async fn work(
             false => batch(&refs, 0),
         };
         let lease = log.admit(batch.bytes.len()).await;
-        if let Ok(appended) = log.append(&batch, Some(lease)) {
+        if let Ok(appended) = lease.and_then(|lease| log.append(&batch, Some(lease))) {
             told.sent += count as u64;
             told.sequence += count as i32;
             waiting.push((*id, values, appended));

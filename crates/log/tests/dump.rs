@@ -22,6 +22,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 200 << 10,
     lane_bytes: 64 << 10,
     tail_cache_bytes: 0,
+    ..LogOptions::DEFAULT
 };
 
 #[derive(Clone, Copy, PartialEq)]

@@ -22,6 +22,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 64 << 10,
     lane_bytes: 64 << 10,
     tail_cache_bytes: 8 << 10,
+    ..LogOptions::DEFAULT
 };
 
 fn setup(seed: u64, options: MemoryOptions) -> (Env, MemoryStorage) {

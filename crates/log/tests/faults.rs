@@ -15,7 +15,7 @@ use bytes::Bytes;
 use support::{Running, World, batch, partition, produce, read_all};
 use talos_common::{Env, LeaderEpoch, TopicPartitionId};
 use talos_log::root::{Root, RootError, RootHandle};
-use talos_log::tail_cache::{Piece, TailCache};
+use talos_log::tail_cache::{Piece, Slab, TailCache};
 use talos_log::waiters::FetchWaiter;
 use talos_log::{AppendError, LaneEnd, LogOptions, OpenRequest, PartitionLog, ReadError};
 use talos_storage::Storage;
@@ -335,7 +335,7 @@ fn r15_the_budget_counts_what_small_pieces_cost_besides_their_bytes() {
     let cache = TailCache::new(100_000);
     let mut links = Vec::new();
     for start in 0..10_000 {
-        let piece = Arc::new(Piece { start, bytes: Bytes::from_static(b"x") });
+        let piece = Piece::new(start, Bytes::from_static(b"x"), Slab::new(1));
         links.push(Arc::downgrade(&piece));
         cache.insert(piece);
     }
@@ -360,7 +360,7 @@ async fn p7_what_is_accepted_and_not_durable_is_bounded_and_waits_in_turn() {
         let (_, log) = of(n % 2);
         let batch = batch(&[&value], 0);
         let lease = env.clock.timeout(Duration::from_secs(60), log.admit(batch.bytes.len())).await;
-        let Some(lease) = lease else { break };
+        let Some(Ok(lease)) = lease else { break };
         accepted.push(log.append(&batch, Some(lease)).unwrap());
     }
     assert!((2..=6).contains(&accepted.len()), "{} batches of 10 KiB in 64 KiB", accepted.len());

@@ -9,17 +9,18 @@ use std::sync::Arc;
 
 use support::journal::dir;
 use support::{CLUSTER, Running, World, batch, partition, produce, read_all, stamped};
-use talos_common::{BrokerDir, Env, TopicId, TopicPartitionId};
+use talos_common::{BrokerDir, Env, LeaderEpoch, TopicId, TopicPartitionId};
 use talos_log::dump::{Content, Dump, DumpOptions, RunReport};
 use talos_log::{LogOptions, OpenError, PartitionLog};
-use talos_storage::FilePath;
 use talos_storage::memory::{Crash, MemoryOptions, MemoryStorage};
+use talos_storage::{FilePath, Storage as _};
 
 const OPTIONS: LogOptions = LogOptions {
     sort_bytes: u64::MAX,
     segment_bytes: 1 << 30,
     lane_bytes: 64 << 10,
     tail_cache_bytes: 0,
+    ..LogOptions::DEFAULT
 };
 
 /// The partition that only makes the journal go on to its next file; nothing of it is kept.
@@ -372,7 +373,7 @@ async fn p5_an_exchanged_segment_is_refused_and_other_partitions_are_served() {
 
 #[tokio::test(start_paused = true)]
 async fn e_j9_partitions_that_trickle_make_few_files_and_no_change_of_a_root() {
-    const PARTITIONS: i32 = 3_000;
+    const PARTITIONS: i32 = 20_000;
     let env = Env::simulated(8, 1_700_000_000_000);
     let options = MemoryOptions { file_bytes: 1 << 20, ..MemoryOptions::default() };
     let storage = MemoryStorage::new(&env, options);
@@ -385,7 +386,7 @@ async fn e_j9_partitions_that_trickle_make_few_files_and_no_change_of_a_root() {
         let mut waiting = Vec::new();
         for (id, log) in &running.partitions {
             let batch = batch(&[&format!("{}/{round}/{}", id.partition, "x".repeat(200))], 0);
-            let lease = log.admit(batch.bytes.len()).await;
+            let lease = log.admit(batch.bytes.len()).await.unwrap();
             waiting.push(log.append(&batch, Some(lease)).unwrap().durable);
         }
         for durable in waiting {
@@ -406,5 +407,85 @@ async fn e_j9_partitions_that_trickle_make_few_files_and_no_change_of_a_root() {
     for log in running.partitions.values() {
         assert_eq!(values(log).await.len(), 3);
     }
+    env.tasks.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_while_leaderships_end_keeps_what_they_need() {
+    let mut case = Case::new(9, 3);
+    let running = case.start().await;
+    case.work(&running, 500).await;
+    case.sort(&running).await;
+    let before = case.sorted(None);
+    assert!(!before.is_empty());
+    // The broker stops: its partitions end, its journal not yet.
+    for log in running.partitions.values() {
+        log.end("the broker stopped");
+    }
+    running.log.sort().await.unwrap();
+    assert_eq!(case.sorted(None), before);
+    case.kill();
+    let running = case.start().await;
+    case.check(&running).await;
+    // What is lost then is still missed.
+    case.kill();
+    for path in &before {
+        case.storage.remove(path);
+    }
+    let running = case.world.start(&case.env, Arc::new(case.storage.clone()), OPTIONS).await;
+    assert_eq!(running.failed.len(), 3, "{:?}", running.failed.keys());
+    case.env.tasks.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn e_j4_segments_of_former_leaders_that_no_root_reaches_are_the_leaders_garbage() {
+    let env = Env::simulated(10, 1_700_000_000_000);
+    let options = MemoryOptions { file_bytes: 24 << 10, ..MemoryOptions::default() };
+    let mut storage = MemoryStorage::new(&env, options);
+    let mut world = World::with_partitions(2);
+    let options = LogOptions { segment_bytes: 1, ..OPTIONS };
+    let running = world.start(&env, Arc::new(storage.clone()), options).await;
+    let log = &running.partitions[&partition(0)];
+    for value in ["deleted", "kept"] {
+        produce(log, &batch(&[value], 0)).await;
+        for _ in 0..3 {
+            produce(&running.partitions[&partition(1)], &batch(&[&"f".repeat(9 << 10)], 0)).await;
+        }
+        running.log.sort().await.unwrap();
+    }
+    let of = |storage: &MemoryStorage, which| -> BTreeSet<FilePath> {
+        let files = storage.files().into_iter();
+        let of = partition(which);
+        files
+            .filter(|path| matches!(path, FilePath::Segment { partition, .. } if *partition == of))
+            .collect()
+    };
+    let live: BTreeSet<_> = of(&storage, 0);
+    assert_eq!(live.len(), 2);
+    // The process dies before the first one goes; and with one written that no root will name.
+    log.advance_log_start(1).await.unwrap();
+    let unreached = |leader_epoch, attempt| FilePath::Segment {
+        partition: partition(0),
+        base_offset: 1,
+        leader_epoch: LeaderEpoch(leader_epoch),
+        attempt,
+    };
+    let parts = || vec![bytes::Bytes::from_static(b"whatever")];
+    for (epoch, attempt) in [(0, 7), (1, 8), (2, 9)] {
+        storage.publish(&unreached(epoch, attempt), parts()).await.unwrap();
+    }
+    env.tasks.abort();
+    storage = storage.crash_and_reopen(Crash::Kill);
+    let running = world.start(&env, Arc::new(storage.clone()), options).await;
+    env.clock.sleep(std::time::Duration::from_secs(45)).await;
+    assert_eq!(of(&storage, 0).len(), 5, "a former leader's readers have time");
+    env.clock.sleep(std::time::Duration::from_secs(100)).await;
+    let kept: BTreeSet<_> = of(&storage, 0);
+    // Those of this leader epoch and above may be somebody's.
+    let mut expected = BTreeSet::from([unreached(1, 8), unreached(2, 9)]);
+    expected.extend(live.iter().last().cloned());
+    assert_eq!(kept, expected);
+    assert_eq!(values(&running.partitions[&partition(0)]).await, ["kept"]);
+    assert_eq!(values(&running.partitions[&partition(1)]).await.len(), 6);
     env.tasks.abort();
 }

@@ -22,6 +22,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 1 << 20,
     lane_bytes: 64 << 10,
     tail_cache_bytes: 0,
+    ..LogOptions::DEFAULT
 };
 /// Every partition that has anything gets a segment.
 const SEGMENTS: LogOptions = LogOptions { segment_bytes: 1, ..OPTIONS };

@@ -20,6 +20,7 @@ const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 6 << 10,
     lane_bytes: 32 << 10,
     tail_cache_bytes: 0,
+    ..LogOptions::DEFAULT
 };
 /// Partition 0 gets segments, 1 and 2 sorted journals; 3 keeps nothing but its producers.
 const PARTITIONS: u8 = 4;
@@ -363,11 +364,11 @@ async fn sweep(mut case: Case) {
     let mut refused = 0;
     for copy in &copies {
         let path = copy.path();
-        if is_unused(copy) {
-            continue;
-        }
         if let Some(file) = run_files.get(path) {
             sweep_run_file(&mut case, &copies, copy, file).await;
+            continue;
+        }
+        if is_unused(copy) {
             continue;
         }
         let len = copy.content().len() as u64;

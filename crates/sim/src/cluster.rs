@@ -152,6 +152,7 @@ impl World {
                 tail_cache_bytes: self.plan.tail_cache_bytes,
                 sort_bytes: self.plan.sort_bytes,
                 segment_bytes: self.plan.segment_bytes,
+                ..LogOptions::DEFAULT
             },
             ..BrokerConfig::default()
         }

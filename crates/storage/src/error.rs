@@ -52,6 +52,11 @@ impl Error {
         Self::new(ErrorKind::NotFound, operation, path, "no such file")
     }
 
+    /// The name of the call that failed.
+    pub(crate) fn operation(&self) -> &'static str {
+        self.operation
+    }
+
     /// What the caller may conclude.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -23,7 +23,7 @@ pub mod metered;
 mod path;
 
 pub use error::{Error, ErrorKind, Result};
-pub use local::{LocalOptions, LocalReader, LocalStorage};
+pub use local::{Failure as LocalFailure, LocalOptions, LocalReader, LocalStorage};
 pub use memory::{MemoryOptions, MemoryStorage};
 pub use metered::{Metered, StorageMetrics};
 pub use path::{FilePath, Prefix};
@@ -42,6 +42,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Makes the empty broker directory `dir`, once. `Exists` when it is there already or ever was:
     /// a directory is never made again (E-H4). An `Uncertain` outcome means: take another epoch.
+    /// `Full`: no room for a journal in it, nothing was made.
     fn make_dir(&self, dir: BrokerDir) -> BoxFuture<'_, Result<()>>;
 
     /// Creates the journal `path` and gives its writer. Exclusive: `Exists` when it is there. In a

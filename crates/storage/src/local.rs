@@ -2,7 +2,8 @@
 //! writes and syncs; everything else is written whole and then named.
 //!
 //! Invariants: one process per data directory (a lock file); a name is made durable before its call
-//! answers; a seal outlives its directory (E-H4, E-O3); a failed sync ends all writing (E-H6).
+//! answers; a seal outlives its directory (E-H4, E-O3); a failed sync ends all writing (E-H6), and so
+//! does a data directory that is removed or moved away under the process.
 
 mod disk;
 pub mod faults;
@@ -10,14 +11,16 @@ mod flusher;
 mod handles;
 mod layout;
 mod names;
+mod place;
 mod read_only;
 
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use talos_common::{BrokerDir, Env};
+use talos_common::{BrokerDir, Clock, Env};
 use tokio::sync::Semaphore;
 
 use crate::{
@@ -33,6 +36,8 @@ pub use read_only::LocalReader;
 const CALLS: usize = 4;
 /// How many reads may wait for the disk at once.
 const READS: usize = 8;
+/// How often the data directory is looked for while nothing else does.
+const LOOK: Duration = Duration::from_secs(2);
 /// How often a read begins again because some file was deleted meanwhile.
 const READ_TRIES: usize = 64;
 
@@ -58,6 +63,15 @@ impl LocalOptions {
         let (file_bytes, spare_files, reserve_bytes) = (64 << 20, 4, 64 << 20);
         Self { dir: dir.into(), file_bytes, spare_files, reserve_bytes, faults: None }
     }
+}
+
+/// Why a store writes nothing any more.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What ended it.
+    pub error: Error,
+    /// Whether its files were removed or moved away: only then what was acknowledged may be lost.
+    pub files_are_gone: bool,
 }
 
 /// The local disk as a store. Clones share everything. Dropping the last clone waits for the calls that
@@ -108,6 +122,24 @@ impl LocalStorage {
         let names = Arc::new(Names::open(options, env)?);
         let (calls, reads) = (Arc::new(Semaphore::new(CALLS)), Arc::new(Semaphore::new(READS)));
         Ok(Self { names, calls, reads, running: Arc::default() })
+    }
+
+    /// Why nothing is written any more; `None` as long as all is well.
+    pub fn failure(&self) -> Option<Failure> {
+        self.names.failure().map(|(error, files_are_gone)| Failure { error, files_are_gone })
+    }
+
+    /// Waits until nothing is written any more, and says why. Whoever opened the store has to end the
+    /// process then. While this waits it looks for the data directory every two seconds. Cancel safe.
+    pub async fn failed(&self, clock: &Clock) -> Failure {
+        loop {
+            if let Some(failure) = self.failure() {
+                return failure;
+            }
+            clock.sleep(LOOK).await;
+            // What it finds is kept, and seen above.
+            let _ = self.waiting(&self.calls, Names::check_place).await;
+        }
     }
 
     /// Runs `work` on a thread that may wait. Goes on when the future is dropped.

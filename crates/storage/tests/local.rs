@@ -11,7 +11,7 @@ use bytes::Bytes;
 use talos_common::{Env, TopicId};
 use talos_storage::conformance::{dir, journal, segment};
 use talos_storage::local::faults::{DiskFault, DiskFaults};
-use talos_storage::{ErrorKind, FilePath, LocalOptions, LocalStorage, Prefix, Storage};
+use talos_storage::{ErrorKind, FilePath, LocalOptions, LocalStorage, Prefix, Storage, Writer};
 
 const FILE_BYTES: u64 = 64 << 10;
 
@@ -359,12 +359,14 @@ where
 async fn nothing_is_answered_before_its_files_and_folders_are_synced() {
     let folder = tempfile::tempdir().unwrap();
     let (store, faults) = open_faulty(folder.path());
-    // The folder above.
+    // The file that the first journal will be, and the folder above.
     let ((), syncs) = syncs_before_the_answer(&faults, || store.make_dir(dir(1))).await;
-    assert_eq!(syncs, 1);
-    // The file and its folder.
+    assert_eq!(syncs, 2);
+    // Only the folder is left; then the file and its folder.
     let (mut writer, syncs) =
         syncs_before_the_answer(&faults, || store.create(journal(1, 0))).await;
+    assert_eq!(syncs, 1);
+    let (_, syncs) = syncs_before_the_answer(&faults, || store.create(journal(1, 9))).await;
     assert_eq!(syncs, 2);
     let append = || writer.append(vec![bytes(1, 9)], Some(bytes(2, 9)));
     let (_, syncs) = syncs_before_the_answer(&faults, append).await;
@@ -410,16 +412,109 @@ async fn a_failed_sync_of_a_name_is_fatal_too() {
 #[tokio::test]
 async fn the_reserve_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).make_dir(dir(1)).await.unwrap();
     let mut options = options(folder.path());
     options.reserve_bytes = 1 << 60;
     let store = LocalStorage::open(options, &Env::system()).unwrap();
-    store.make_dir(dir(1)).await.unwrap();
     let error = store.create(journal(1, 0)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(error.to_string().contains("reserved"), "{error}");
     let published = store.publish(&segment(1, 0, 0), vec![bytes(1, 10)]).await;
     assert_eq!(published.unwrap_err().kind(), ErrorKind::Full);
     assert!(names(&folder.path().join("data/tmp")).is_empty());
+}
+
+#[tokio::test]
+async fn a_directory_without_room_for_a_journal_is_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let brokers = folder.path().join("data/brokers");
+    let mut small = options(folder.path());
+    small.reserve_bytes = 1 << 60;
+    // As a service manager does it: again and again.
+    for epoch in 1..4 {
+        let store = LocalStorage::open(small.clone(), &Env::system()).unwrap();
+        let error = store.make_dir(dir(epoch)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert!(names(&brokers).is_empty() && names(&folder.path().join("data/tmp")).is_empty());
+    }
+    // Where a directory was made, its first journal has room, whatever fills the disk meanwhile.
+    let (store, faults) = open_faulty(folder.path());
+    store.make_dir(dir(1)).await.unwrap();
+    faults.set_full(true);
+    let mut writer = store.create(journal(1, 0)).await.unwrap();
+    writer.append(vec![bytes(1, 1_000)], None).await.unwrap();
+    assert_eq!(store.create(journal(1, 1)).await.unwrap_err().kind(), ErrorKind::Full);
+    assert!(names(&folder.path().join("data/tmp")).is_empty());
+}
+
+/// Opens a store with a journal that has acknowledged something; gives the data directory too.
+async fn acknowledged(folder: &Path) -> (std::path::PathBuf, LocalStorage, Box<dyn Writer>) {
+    let store = open(folder);
+    store.make_dir(dir(1)).await.unwrap();
+    let mut writer = store.create(journal(1, 0)).await.unwrap();
+    writer.append(vec![bytes(1, 9)], None).await.unwrap();
+    assert!(store.failure().is_none());
+    (folder.join("data"), store, writer)
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_into_a_journal_that_was_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, store, mut writer) = acknowledged(folder.path()).await;
+    fs::remove_dir_all(&data).unwrap();
+    let error = writer.append(vec![bytes(2, 9)], None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fatal);
+    assert!(error.to_string().contains("was removed while it was written"), "{error}");
+    assert!(store.failure().is_some_and(|failure| failure.files_are_gone));
+    // Not one that we delete ourselves.
+    let folder = tempfile::tempdir().unwrap();
+    let (_, store, mut writer) = acknowledged(folder.path()).await;
+    let mut other = store.create(journal(1, 1)).await.unwrap();
+    store.delete(&journal(1, 0)).await.unwrap();
+    let error = writer.append(vec![bytes(2, 9)], None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    other.append(vec![bytes(2, 9)], None).await.unwrap();
+    assert!(store.failure().is_none());
+}
+
+#[tokio::test]
+async fn a_roll_notices_that_the_data_directory_was_moved_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, store, mut writer) = acknowledged(folder.path()).await;
+    let elsewhere = folder.path().join("elsewhere");
+    fs::rename(&data, &elsewhere).unwrap();
+    // Into the file itself records still come, wherever it is now.
+    writer.append(vec![bytes(2, 9)], None).await.unwrap();
+    let error = store.create(journal(1, 1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fatal);
+    assert!(error.to_string().contains("removed or moved away"), "{error}");
+    assert_eq!(writer.append(vec![bytes(3, 9)], None).await.unwrap_err().kind(), error.kind());
+    drop((store, writer));
+    fs::rename(&elsewhere, &data).unwrap();
+    let store = open(folder.path());
+    let content = store.read(&journal(1, 0), 0..18).await.unwrap();
+    assert_eq!(content, [bytes(1, 9), bytes(2, 9)].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_store_notices_that_its_data_directory_is_gone_or_a_sync_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let (data, store, writer) = acknowledged(folder.path()).await;
+    let mut failed = Box::pin(store.failed(&env.clock));
+    let context = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(failed.as_mut().poll(context).is_pending());
+    fs::remove_dir_all(&data).unwrap();
+    let failure = failed.await;
+    assert!(failure.files_are_gone, "{failure:?}");
+    assert_eq!(failure.error.kind(), ErrorKind::Fatal);
+    drop((store, writer));
+    let (store, faults) = open_faulty(folder.path());
+    store.make_dir(dir(1)).await.unwrap();
+    faults.set_sync_error(true);
+    store.create(journal(1, 0)).await.map(drop).unwrap_err();
+    let failure = store.failed(&env.clock).await;
+    assert!(!failure.files_are_gone && failure.error.kind() == ErrorKind::Fatal, "{failure:?}");
 }
 
 #[tokio::test]

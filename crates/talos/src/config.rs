@@ -352,6 +352,13 @@ impl ServeConfig {
             "journal_size",
             format!("= {journal} must not be above log.sort_after = {sort}"),
         );
+        let raw = self.log.raw_limit;
+        must(
+            raw > sort,
+            "log",
+            "raw_limit",
+            format!("= {raw} must be above log.sort_after = {sort}"),
+        );
         if let Err(error) = crate::telemetry::parse_filter(&self.telemetry.filter) {
             let text = format!("= {:?} is no filter: {error}", self.telemetry.filter);
             must(false, "telemetry", "filter", text);

@@ -162,12 +162,7 @@ impl Broker {
             Target::Talos => self.talos_arguments(&mut command),
             Target::Kafka => self.kafka_arguments(&mut command),
         }
-        // Ours are no settings of the broker, which refuses variables that it does not know.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("TALOS_") {
-                command.env_remove(name);
-            }
-        }
+        hide_our_variables(&mut command);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn().context("cannot start the broker")?);
         self.wait_until_ready()?;
@@ -274,7 +269,16 @@ impl Drop for Broker {
     }
 }
 
-fn talos_binary() -> Result<PathBuf> {
+/// Ours are no settings of the broker, which refuses variables that it does not know.
+pub(crate) fn hide_our_variables(command: &mut std::process::Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TALOS_") {
+            command.env_remove(name);
+        }
+    }
+}
+
+pub(crate) fn talos_binary() -> Result<PathBuf> {
     let path = match std::env::var_os("TALOS_BIN") {
         Some(path) => PathBuf::from(path),
         None => match std::env::var_os("CARGO_TARGET_DIR") {
@@ -293,7 +297,7 @@ fn talos_binary() -> Result<PathBuf> {
 }
 
 /// Two ports that are free now. Both are held while they are chosen, so that they differ.
-fn free_ports() -> Result<(u16, u16)> {
+pub(crate) fn free_ports() -> Result<(u16, u16)> {
     let first = TcpListener::bind("127.0.0.1:0")?;
     let second = TcpListener::bind("127.0.0.1:0")?;
     Ok((first.local_addr()?.port(), second.local_addr()?.port()))
@@ -305,7 +309,7 @@ fn connect(port: u16) -> Result<TcpStream> {
 }
 
 /// Whether an HTTP GET of `path` answers 200.
-fn answers_ok(port: u16, path: &str) -> bool {
+pub(crate) fn answers_ok(port: u16, path: &str) -> bool {
     let ask = || -> Result<Vec<u8>> {
         let mut stream = connect(port)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;

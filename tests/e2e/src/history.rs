@@ -213,21 +213,49 @@ pub fn parse(line: &str) -> Option<Event> {
     })
 }
 
-/// CRC-32 (the one of zlib) of the bytes that a record must have.
-pub fn expected_sum(id: &Id) -> u32 {
+/// The bytes that a record must have: its name, then a pattern whose length depends on its number.
+pub fn payload(id: &Id) -> Vec<u8> {
     let (writer, number) = id;
     let size = if number % 97 == 0 { 20_000 } else { number * 37 % 400 };
-    let name = format!("{writer}:{number}:");
-    let pattern = (0..size).map(|j| (number * 131 + (j % 256) * 7).to_le_bytes()[0]);
-    let mut crc = u32::MAX;
-    for byte in name.bytes().chain(pattern) {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
-        }
-    }
-    !crc
+    let mut bytes = format!("{writer}:{number}:").into_bytes();
+    bytes.extend((0..size).map(|j| (number * 131 + (j % 256) * 7).to_le_bytes()[0]));
+    bytes
 }
+
+/// Which record `bytes` say that they are.
+pub fn name_of(bytes: &[u8]) -> Option<Id> {
+    let mut parts = bytes.splitn(3, |byte| *byte == b':');
+    let mut next = || std::str::from_utf8(parts.next()?).ok();
+    Some((next()?.to_owned(), next()?.parse().ok()?))
+}
+
+/// CRC-32 (the one of zlib) of the bytes that a record must have.
+pub fn expected_sum(id: &Id) -> u32 {
+    crc32(&payload(id))
+}
+
+/// CRC-32, the one of zlib.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        let [low, ..] = crc.to_le_bytes();
+        (crc >> 8) ^ CRC_TABLE[usize::from(low ^ byte)]
+    })
+}
+
+const CRC_TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < table.len() {
+        let (mut crc, mut bit) = (at as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[at] = crc;
+        at += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
@@ -254,6 +282,13 @@ mod tests {
         // python3 -c 'import zlib; print(zlib.crc32(payload("p0", 7)))' with crash_load.py's payload
         assert_eq!(expected_sum(&("p0".to_owned(), 7)), SUM_P0_7);
         assert_eq!(expected_sum(&("i1".to_owned(), 97)), SUM_I1_97);
+    }
+
+    #[test]
+    fn a_payload_names_its_record() {
+        let id = ("w-3".to_owned(), 97);
+        assert_eq!(name_of(&payload(&id)), Some(id));
+        assert_eq!(name_of(b"nothing"), None);
     }
 
     const SUM_P0_7: u32 = 1_906_535_808;

@@ -5,7 +5,8 @@
 //! written once ([`scenarios`]) over small client programs that all speak the same few verbs
 //! ([`client`]); [`services`] brings what these programs need; [`suite`] is the small test runner,
 //! which ends every process that it started. [`history`] and [`checker`] judge what clients saw
-//! while the broker was being killed.
+//! while the broker was being killed. [`disk`] breaks the disk under a broker and looks at it with a
+//! small client of its own ([`wire`]).
 //!
 //! Invariants: nothing listens or connects beyond 127.0.0.1; every wait has a limit; a process is
 //! only ever ended by the id that we got when we started it.
@@ -19,8 +20,10 @@ pub mod broker;
 pub mod checker;
 pub mod client;
 pub mod crash;
+pub mod disk;
 pub mod history;
 pub mod process;
 pub mod scenarios;
 pub mod services;
 pub mod suite;
+pub mod wire;

@@ -26,29 +26,55 @@ pub struct World {
     pub sessions: RefCell<Sessions>,
 }
 
-type Body = Box<dyn Fn(&mut World) -> Result<()>>;
+/// What the scenarios of a suite share: set up before the first, taken down after the last.
+pub trait Stage: Sized {
+    /// Sets it up; `suite` is the suite's name.
+    ///
+    /// # Errors
+    /// When that cannot be done: no scenario runs.
+    fn open(suite: &'static str) -> Result<Self>;
 
-/// Scenarios in the order in which they run.
-pub struct Suite {
-    name: &'static str,
-    scenarios: Vec<(String, Body)>,
+    /// What the broker said, for a scenario that failed.
+    fn log_tail(&self) -> String;
+
+    /// Takes it down; `failed`: keep what helps to find out why.
+    ///
+    /// # Errors
+    /// When something was not as it should be at the end.
+    fn close(self, suite: &'static str, failed: bool) -> Result<()>;
 }
 
-impl Suite {
-    /// An empty suite; `name` is that of the test file.
-    pub fn new(name: &'static str) -> Self {
-        Self { name, scenarios: Vec::new() }
+impl Stage for World {
+    fn open(suite: &'static str) -> Result<Self> {
+        let services = Services::open()?;
+        let broker = Broker::start(&services).context("cannot start the broker under test")?;
+        println!("{suite}: against {:?}", broker.target());
+        Ok(Self { services, broker, sessions: RefCell::default() })
     }
 
-    /// Adds a scenario.
-    pub fn add(
-        &mut self,
-        name: impl Into<String>,
-        body: impl Fn(&mut World) -> Result<()> + 'static,
-    ) {
-        self.scenarios.push((name.into(), Box::new(body)));
+    fn log_tail(&self) -> String {
+        self.broker.log_tail()
     }
 
+    fn close(mut self, suite: &'static str, failed: bool) -> Result<()> {
+        if failed {
+            let kept = std::env::temp_dir().join(format!("talos-e2e-{suite}-broker.log"));
+            self.broker.save_log(&kept)?;
+            println!("the broker's whole log is kept in {}", kept.display());
+        }
+        self.broker.stop().context("the broker did not stop cleanly at the end")
+    }
+}
+
+type Body<S> = Box<dyn Fn(&mut S) -> Result<()>>;
+
+/// Scenarios in the order in which they run.
+pub struct Suite<S = World> {
+    name: &'static str,
+    scenarios: Vec<(String, Body<S>)>,
+}
+
+impl Suite<World> {
     /// Adds all common scenarios for one client.
     pub fn add_client(&mut self, client: Client) {
         for (name, body) in crate::scenarios::ALL {
@@ -58,6 +84,18 @@ impl Suite {
                 });
             }
         }
+    }
+}
+
+impl<S: Stage> Suite<S> {
+    /// An empty suite; `name` is that of the test file.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, scenarios: Vec::new() }
+    }
+
+    /// Adds a scenario.
+    pub fn add(&mut self, name: impl Into<String>, body: impl Fn(&mut S) -> Result<()> + 'static) {
+        self.scenarios.push((name.into(), Box::new(body)));
     }
 
     /// Runs what the command line asks for.
@@ -91,34 +129,30 @@ impl Suite {
     }
 }
 
-fn run_all(suite: &str, chosen: &[(String, Body)]) -> Result<(usize, Vec<String>)> {
-    let services = Services::open()?;
-    let broker = Broker::start(&services).context("cannot start the broker under test")?;
-    println!("{suite}: {} scenarios against {:?}", chosen.len(), broker.target());
-    let mut world = World { services, broker, sessions: RefCell::default() };
+fn run_all<S: Stage>(
+    suite: &'static str,
+    chosen: &[(String, Body<S>)],
+) -> Result<(usize, Vec<String>)> {
+    let mut stage = S::open(suite)?;
+    println!("{suite}: {} scenarios", chosen.len());
     let mut failed = Vec::new();
     for (name, body) in chosen {
         let began = Instant::now();
-        let result = catch_unwind(AssertUnwindSafe(|| body(&mut world)));
+        let result = catch_unwind(AssertUnwindSafe(|| body(&mut stage)));
         let took = seconds(began.elapsed());
         match result {
             Ok(Ok(())) => println!("test {name} ... ok ({took})"),
             Ok(Err(error)) => {
-                println!("test {name} ... FAILED ({took})\n{error:#}\n{}", world.broker.log_tail());
+                println!("test {name} ... FAILED ({took})\n{error:#}\n{}", stage.log_tail());
                 failed.push(name.clone());
             }
             Err(_) => {
-                println!("test {name} ... PANICKED ({took})\n{}", world.broker.log_tail());
+                println!("test {name} ... PANICKED ({took})\n{}", stage.log_tail());
                 failed.push(name.clone());
             }
         }
     }
-    if !failed.is_empty() {
-        let kept = std::env::temp_dir().join(format!("talos-e2e-{suite}-broker.log"));
-        world.broker.save_log(&kept)?;
-        println!("the broker's whole log is kept in {}", kept.display());
-    }
-    world.broker.stop().context("the broker did not stop cleanly at the end")?;
+    stage.close(suite, !failed.is_empty())?;
     Ok((chosen.len() - failed.len(), failed))
 }
 

@@ -263,12 +263,18 @@ impl Slot {
         self.found.lease = None;
         let limit = self.max_bytes.min(room);
         // Memory for a file's bytes is taken before it is read. Only an empty-handed fetch waits for
-        // it, so nobody holds memory while waiting for more.
+        // it, so nobody holds memory while waiting for more. Fetches at the tail have some to themselves,
+        // which those that read files can not use up.
+        let tail = log.is_at_tail(self.offset).then_some(&shared.answers_tail);
+        let try_take = |bytes: usize| {
+            let own = tail.and_then(|tail| tail.try_take(bytes));
+            own.or_else(|| shared.answers.try_take(bytes))
+        };
         let clock = &shared.env.clock;
         let left = deadline.saturating_duration_since(clock.now()).max(LEAST_WAIT);
-        let reserved = match whole {
-            true => clock.timeout(left, shared.answers.take(limit)).await,
-            false => shared.answers.try_take(limit),
+        let reserved = match try_take(limit) {
+            None if whole => clock.timeout(left, shared.answers.take(limit)).await,
+            reserved => reserved,
         };
         if reserved.is_none() && log.ended().is_none() {
             // The client asks again.
@@ -279,7 +285,7 @@ impl Slot {
             Ok(read) => {
                 let lease = match read.bytes {
                     0 => None,
-                    bytes => shared.answers.try_take(bytes).or(reserved),
+                    bytes => try_take(bytes).or(reserved),
                 };
                 let records = Records::from(read.records);
                 let offsets = Some(read.offsets);

@@ -5,6 +5,9 @@
 //! partitions fails, the connection is closed, as Kafka does, so that the client looks again. 5 adds
 //! the log start, 7 zstd (refused below with UNSUPPORTED_COMPRESSION_TYPE), 8 error messages, 13 topic ids.
 //!
+//! Batches are checked before the next request is read, so order is that of the requests; compressed ones,
+//! which must be decompressed, on threads of their own, and a large request lets others run in between.
+//!
 //! One bad partition does not fail the others. What was refused has a definite code; after it was
 //! accepted only REQUEST_TIMED_OUT, while the append goes on (P4). No path gives
 //! UNKNOWN_SERVER_ERROR (T2).
@@ -27,7 +30,7 @@ use talos_protocol::messages::produce::{
     PartitionProduceData, PartitionProduceResponse, TopicProduceData, TopicProduceResponse,
 };
 use talos_protocol::messages::{ProduceRequest, ProduceResponse};
-use talos_protocol::{ErrorCode, Records, Str, Uuid, frame};
+use talos_protocol::{ErrorCode, Str, Uuid, frame};
 use tokio::time::Instant;
 
 use crate::broker::Shared;
@@ -50,6 +53,28 @@ struct TopicParts {
     parts: Vec<Part>,
 }
 
+/// A compressed batch above this many bytes is checked on another thread: it may become a thousand times as
+/// large. Below, the way there costs more.
+const OFFLOAD_BYTES: usize = 512;
+/// After checking this many bytes in place, others may run.
+const TURN_BYTES: usize = 256 << 10;
+
+/// How much one request has had checked in place since others could run.
+#[derive(Default)]
+struct Turn {
+    bytes: usize,
+}
+
+impl Turn {
+    async fn took(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes >= TURN_BYTES {
+            self.bytes = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 /// Accepts a request: when this returns, the order of its batches is fixed. The work waits until
 /// they are durable and gives the answer.
 pub(crate) async fn accept(
@@ -61,9 +86,11 @@ pub(crate) async fn accept(
     let deadline = shared.env.clock.now() + timeout;
     let refusal = refusal_of_all(&request);
     let mut topics = Vec::with_capacity(request.topic_data.len());
+    let mut turn = Turn::default();
     for topic in request.topic_data {
         let (name, topic_id) = (topic.name.detached(), topic.topic_id);
-        let parts = accept_topic(shared, context, topic, refusal.as_ref(), deadline).await;
+        let refusal = refusal.as_ref();
+        let parts = accept_topic(shared, context, topic, refusal, deadline, &mut turn).await;
         topics.push(TopicParts { name, topic_id, parts });
     }
     let (version, correlation_id) = (context.version, context.correlation_id);
@@ -98,6 +125,7 @@ async fn accept_topic(
     topic: TopicProduceData,
     refusal: Option<&Failure>,
     deadline: Instant,
+    turn: &mut Turn,
 ) -> Vec<Part> {
     let found = match refusal {
         Some(failure) => Err(failure.clone()),
@@ -105,8 +133,12 @@ async fn accept_topic(
     };
     let mut parts = Vec::with_capacity(topic.partition_data.len());
     for PartitionProduceData { index, records } in topic.partition_data {
+        let bytes = records.map(|records| records.to_bytes()).unwrap_or_default();
         let outcome = match &found {
-            Ok(cached) => accept_partition(shared, context, cached, index, records, deadline).await,
+            Ok(cached) => {
+                turn.took(bytes.len()).await;
+                accept_partition(shared, context, cached, index, bytes, deadline).await
+            }
             Err(failure) => Err(failure.clone()),
         };
         if let Err(failure) = &outcome {
@@ -142,16 +174,15 @@ async fn accept_partition(
     context: &Context,
     topic: &CachedTopic,
     index: i32,
-    records: Option<Records>,
+    bytes: Bytes,
     deadline: Instant,
 ) -> Result<Appended, Failure> {
     let log = shared.partition(topic, index)?;
-    let bytes = records.map(|records| records.to_bytes()).unwrap_or_default();
-    let batch = check(shared, context, topic, &bytes)?;
+    let batch = check(shared, context, topic, &bytes).await?;
     append(shared, &log, &batch, deadline).await
 }
 
-fn check(
+async fn check(
     shared: &Shared,
     context: &Context,
     topic: &CachedTopic,
@@ -161,15 +192,20 @@ fn check(
         let message = "a produce request must hold exactly one record batch for each partition";
         return Err(Failure::new(ErrorCode::InvalidRecord, message));
     }
-    let zstd = || {
-        let header = BatchHeader::parse(bytes).ok()?;
-        Some(header.attributes.compression().ok()? == Compression::Zstd)
-    };
-    if context.version < 7 && zstd() == Some(true) {
+    let header = BatchHeader::parse(bytes).ok();
+    let codec = header.and_then(|header| header.attributes.compression().ok());
+    if context.version < 7 && codec == Some(Compression::Zstd) {
         return Err(Failure::of(ErrorCode::UnsupportedCompressionType));
     }
     let rules = shared.topic_config(topic).rules;
-    let batch = validate::validate(bytes, &rules, shared.env.clock.wall_ms())?;
+    let now_ms = shared.env.clock.wall_ms();
+    let is_compressed = codec.is_some_and(|codec| codec != Compression::None);
+    let batch = if is_compressed && bytes.len() > OFFLOAD_BYTES {
+        let bytes = bytes.clone();
+        shared.env.cpu.run(move || validate::validate(&bytes, &rules, now_ms)).await?
+    } else {
+        validate::validate(bytes, &rules, now_ms)?
+    };
     if batch.transactional { Err(no_transactions()) } else { Ok(batch) }
 }
 
@@ -185,7 +221,7 @@ async fn append(
     let left = deadline.saturating_duration_since(shared.env.clock.now()).max(LEAST_WAIT);
     let lease = shared.env.clock.timeout(left, log.admit(bytes)).await.ok_or_else(|| {
         Failure::new(ErrorCode::KafkaStorageError, "the journal had no room for the batch in time")
-    })?;
+    })??;
     let appended = log.append(batch, Some(lease))?;
     shared.metrics.produced_batches.inc();
     shared.metrics.produced_bytes.inc_by(bytes as u64);

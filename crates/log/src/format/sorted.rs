@@ -1,4 +1,4 @@
-//! The body of a sorted frame: a part of what a catalog says. A catalog can be larger than one frame
+//! The bodies of catalog frames and of sorted frames: a sorted frame is a part of what a catalog says. A catalog can be larger than one frame
 //! should be, so it is said in parts, and the catalog frame behind them counts what they held.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -59,6 +59,16 @@ pub(super) fn put(
         out.put_i32_le(end.leader_epoch.0);
         out.put_i64_le(end.end_offset);
         out.put_u64_le(end.state.unwrap_or(NO_FILE));
+    }
+}
+
+/// Reads the body of a catalog frame, of which 24 bytes are there.
+pub(super) fn parse_catalog(body: &mut Bytes) -> Frame {
+    Frame::Catalog {
+        generation: body.get_u64_le(),
+        replaced_below: body.get_u64_le(),
+        files: body.get_u32_le(),
+        partitions: body.get_u32_le(),
     }
 }
 

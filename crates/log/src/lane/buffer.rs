@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::format::{self, BATCH_PREFIX_BYTES, BatchMeta, Frame, toggle_mask};
 use crate::partition::PartitionLog;
+use crate::tail_cache::Slab;
 
 /// Chunks are at least this large, so that many small flushes share one allocation.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -43,10 +44,19 @@ pub(crate) struct PlacedBatch {
     pub(crate) length: u32,
 }
 
+/// A stretch of frames and the allocation that it lies in.
+#[derive(Debug)]
+pub(crate) struct Chunk<B> {
+    pub(crate) bytes: B,
+    pub(crate) slab: Arc<Slab>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
-    full: Vec<BytesMut>,
+    full: Vec<Chunk<BytesMut>>,
     current: BytesMut,
+    /// Of `current`; `None` as long as that is empty memory.
+    slab: Option<Arc<Slab>>,
     /// Chunk and start of every frame.
     frames: Vec<(usize, usize)>,
     batches: Vec<PlacedBatch>,
@@ -63,10 +73,12 @@ impl Buffer {
         if self.current.capacity() - self.current.len() >= bytes {
             return;
         }
-        let next = BytesMut::with_capacity(bytes.max(CHUNK_BYTES));
-        let full = std::mem::replace(&mut self.current, next);
-        if !full.is_empty() {
-            self.full.push(full);
+        let size = bytes.max(CHUNK_BYTES);
+        let full = std::mem::replace(&mut self.current, BytesMut::with_capacity(size));
+        if let Some(slab) = self.slab.replace(Slab::new(size))
+            && !full.is_empty()
+        {
+            self.full.push(Chunk { bytes: full, slab });
         }
     }
 
@@ -98,10 +110,10 @@ impl Buffer {
     pub(crate) fn take(&mut self) -> Filled {
         let mut chunks = std::mem::take(&mut self.full);
         let last = self.current.split();
-        if !last.is_empty() {
-            chunks.push(last);
+        if let Some(slab) = self.slab.clone().filter(|_| !last.is_empty()) {
+            chunks.push(Chunk { bytes: last, slab });
         }
-        let bytes = chunks.iter().map(BytesMut::len).sum();
+        let bytes = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         Filled {
             chunks,
             frames: std::mem::take(&mut self.frames),
@@ -115,7 +127,7 @@ impl Buffer {
 /// What goes into one flush, tied to no file yet.
 #[derive(Debug)]
 pub(crate) struct Filled {
-    chunks: Vec<BytesMut>,
+    chunks: Vec<Chunk<BytesMut>>,
     frames: Vec<(usize, usize)>,
     pub(crate) batches: Vec<PlacedBatch>,
     pub(crate) waiting: Vec<oneshot::Sender<()>>,
@@ -133,10 +145,11 @@ impl Filled {
     pub(crate) fn tie(mut self, mask: u32) -> Tied {
         for (chunk, start) in &self.frames {
             if let Some(chunk) = self.chunks.get_mut(*chunk) {
-                toggle_mask(chunk, *start, mask);
+                toggle_mask(&mut chunk.bytes, *start, mask);
             }
         }
-        let chunks = self.chunks.into_iter().map(BytesMut::freeze).collect();
+        let freeze = |Chunk { bytes, slab }: Chunk<BytesMut>| Chunk { bytes: bytes.freeze(), slab };
+        let chunks = self.chunks.into_iter().map(freeze).collect();
         let Self { frames, batches, waiting, bytes, .. } = self;
         Tied { chunks, mask, frames, batches, waiting, bytes }
     }
@@ -145,7 +158,7 @@ impl Filled {
 /// A flush whose frames are tied to a file.
 #[derive(Debug)]
 pub(crate) struct Tied {
-    pub(crate) chunks: Vec<Bytes>,
+    pub(crate) chunks: Vec<Chunk<Bytes>>,
     mask: u32,
     frames: Vec<(usize, usize)>,
     pub(crate) batches: Vec<PlacedBatch>,
@@ -157,11 +170,14 @@ impl Tied {
     /// The same frames, tied to no file, for another one. Copies only what others still read.
     pub(crate) fn untie(self) -> Filled {
         let Self { chunks, mask, frames, batches, waiting, bytes } = self;
-        let owned = |chunk: Bytes| chunk.try_into_mut().unwrap_or_else(|shared| shared[..].into());
-        let mut chunks: Vec<BytesMut> = chunks.into_iter().map(owned).collect();
+        let owned = |Chunk { bytes, slab }: Chunk<Bytes>| match bytes.try_into_mut() {
+            Ok(bytes) => Chunk { bytes, slab },
+            Err(shared) => Chunk { bytes: shared[..].into(), slab: Slab::new(shared.len()) },
+        };
+        let mut chunks: Vec<_> = chunks.into_iter().map(owned).collect();
         for (chunk, start) in &frames {
             if let Some(chunk) = chunks.get_mut(*chunk) {
-                toggle_mask(chunk, *start, mask);
+                toggle_mask(&mut chunk.bytes, *start, mask);
             }
         }
         Filled { chunks, frames, batches, waiting, bytes }

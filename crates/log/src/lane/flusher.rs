@@ -12,7 +12,7 @@ use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicPartitionId};
 use talos_storage::{AppendFuture, Error as StorageError, ErrorKind, Storage, Writer};
 use tokio::sync::watch;
 
-use super::buffer::{Filled, Tied};
+use super::buffer::{Chunk, Filled, Tied};
 use super::next_file::{self, NextFile};
 use super::{Lane, LaneEnd};
 use crate::extent::{Extent, Place};
@@ -56,6 +56,10 @@ pub(crate) struct Flusher {
     file_bytes: u64,
     file: JournalId,
     mask: u32,
+    /// The file and its mask, shared by the extents of all batches in it.
+    place: Option<Arc<Place>>,
+    /// Whether the file holds any batch.
+    has_batches: bool,
     /// `None` after a failed append, until the next file is there.
     writer: Option<Box<dyn Writer>>,
     /// Whether the file's header frame is still to be written.
@@ -123,6 +127,8 @@ impl Flusher {
             parts,
             file,
             mask: 0,
+            place: None,
+            has_batches: false,
             writer: Some(writer),
             header_due: true,
             next: None,
@@ -222,6 +228,15 @@ impl Flusher {
 
     /// Starts flushes while the store has room for more.
     async fn fill_pipeline(&mut self) -> Result<(), LaneEnd> {
+        if self.parts.lane.wants_roll() {
+            // The next file's header states where this one ended: let it end first.
+            if !self.in_flight.is_empty() {
+                return Ok(());
+            }
+            if self.parts.lane.take_roll() && self.has_batches && self.writer.is_some() {
+                self.next_file(Patience::Once).await?;
+            }
+        }
         while self.in_flight.len() < self.depth {
             if self.todo.is_empty() {
                 match self.parts.lane.take() {
@@ -241,7 +256,7 @@ impl Flusher {
                 if !self.in_flight.is_empty() {
                     return Ok(());
                 }
-                self.next_file().await?;
+                self.next_file(Patience::ForEver).await?;
             }
             if let Some(flush) = self.todo.pop_front()
                 && let Some(started) = self.write(flush)
@@ -325,12 +340,13 @@ impl Flusher {
             let end = (batch.frame.meta.leader_epoch, batch.frame.last_offset + 1);
             self.touched.insert(batch.frame.meta.partition, end);
         }
+        self.has_batches |= !filled.batches.is_empty();
         let tied = filled.tie(self.mask);
         let writer = self.writer.as_mut()?;
         let chunks_start = writer.position() + head.len() as u64;
         let mut buffers = Vec::with_capacity(1 + tied.chunks.len());
         buffers.push(head.freeze());
-        buffers.extend(tied.chunks.iter().cloned());
+        buffers.extend(tied.chunks.iter().map(|chunk| chunk.bytes.clone()));
         let bytes: usize = buffers.iter().map(Bytes::len).sum();
         let note = note(self.file, self.mask, writer.position() + bytes as u64);
         self.parts.metrics.flush_started(bytes, tied.batches.len());
@@ -375,23 +391,29 @@ impl Flusher {
         self.parts.metrics.flush_finished();
         let mut pieces = Vec::with_capacity(flush.tied.chunks.len());
         let mut start = flush.chunks_start;
-        for bytes in flush.tied.chunks {
-            let piece = Arc::new(Piece { start, bytes });
-            start += piece.bytes.len() as u64;
+        let mut starts = Vec::with_capacity(flush.tied.chunks.len());
+        for Chunk { bytes, slab } in flush.tied.chunks {
+            starts.push(start);
+            let length = bytes.len() as u64;
+            let piece = Piece::new(start, bytes, slab);
+            start += length;
             self.parts.cache.insert(Arc::clone(&piece));
             pieces.push(piece);
         }
+        let place = self.place();
         let mut batches = flush.tied.batches.into_iter().peekable();
         let mut extents = Vec::new();
         while let Some(batch) = batches.next() {
-            if let Some(piece) = pieces.get(batch.chunk) {
+            if let Some((piece, start)) = pieces.get(batch.chunk).zip(starts.get(batch.chunk)) {
+                let (base_offset, last_offset) = (batch.frame.base_offset, batch.frame.last_offset);
                 extents.push(Extent {
-                    base_offset: batch.frame.base_offset,
-                    last_offset: batch.frame.last_offset,
+                    base_offset,
+                    // A batch holds at most as many records as its header can count.
+                    last_offset_delta: (last_offset - base_offset) as i32,
                     max_timestamp: batch.frame.max_timestamp,
                     length: batch.length,
-                    position: piece.start + batch.start as u64,
-                    place: Place::Journal { id: self.file, mask: self.mask },
+                    position: start + batch.start as u64,
+                    place: Arc::clone(&place),
                     piece: Arc::downgrade(piece),
                 });
             }
@@ -404,6 +426,15 @@ impl Flusher {
         for waiting in flush.tied.waiting {
             // Whoever asked may have left.
             let _ = waiting.send(());
+        }
+    }
+
+    /// Where batches of the present file lie.
+    fn place(&mut self) -> Arc<Place> {
+        let place = Place::Journal { id: self.file, mask: self.mask };
+        match &self.place {
+            Some(known) if **known == place => Arc::clone(known),
+            Some(_) | None => Arc::clone(self.place.insert(Arc::new(place))),
         }
     }
 
@@ -443,10 +474,12 @@ impl Flusher {
     }
 
     /// Makes the next file the lane's, closing the present one if it still works. Waits as long as
-    /// the store takes none, with the lane stalled: producers hear a definite error meanwhile.
-    async fn next_file(&mut self) -> Result<(), LaneEnd> {
+    /// the store takes none, with the lane stalled: producers hear a definite error meanwhile. With
+    /// [`Patience::Once`] the present file, which must work, stays when the store takes no other.
+    async fn next_file(&mut self, patience: Patience) -> Result<(), LaneEnd> {
         let old = Old { writer: self.writer.take(), mask: self.mask };
         let mut pause = RETRY.0;
+        let index = (self.index_since, self.touched.clone());
         let (number, end) = loop {
             let next = match self.next.take() {
                 Some(next) => next,
@@ -457,7 +490,14 @@ impl Flusher {
                 Ok(end) => break (number, end),
                 Err(error) => {
                     self.writer = None;
+                    // Went with a header that nobody reads.
+                    (self.index_since, self.touched) = index.clone();
                     self.roll_or_end(&error)?;
+                    if patience == Patience::Once {
+                        tracing::debug!(%error, "no new journal file: the present one stays");
+                        (self.writer, self.mask, self.header_due) = (old.writer, old.mask, false);
+                        return Ok(());
+                    }
                     tracing::warn!(%error, "no new journal file: produce is refused");
                     self.parts.lane.stall(&error.to_string());
                     self.parts.metrics.stalled();
@@ -471,6 +511,7 @@ impl Flusher {
         self.stated = self.stated.max(self.durable);
         self.file.number = number;
         self.asked_ahead = false;
+        self.has_batches = false;
         self.parts.current_file.send_replace(number);
         self.durable = LanePosition { file: number, position: end };
         self.content_end = self.content_end.max(self.stated);
@@ -526,6 +567,13 @@ impl Flusher {
         }
         end
     }
+}
+
+/// How long the next file is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Once,
+    ForEver,
 }
 
 /// The file that is left, while the next one is made.

@@ -2,6 +2,7 @@
 //! changes of the root, and the exchange of places in memory after the durable steps were taken.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use talos_common::{BrokerDir, LeaderEpoch};
@@ -15,15 +16,6 @@ use crate::producers::Producers;
 use crate::root::{Head, Root, RootError};
 use crate::run::Run;
 use crate::runs::SegmentEntry;
-
-/// The root as this leadership knows it.
-#[derive(Debug)]
-pub(super) struct KnownRoot {
-    /// As last read or swapped.
-    pub(super) root: Root,
-    /// The outcome of a later swap is unknown.
-    pub(super) in_doubt: bool,
-}
 
 /// What a log still needs of former leaderships.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +34,15 @@ pub(crate) struct StateRun {
     pub(crate) set: u64,
     /// Offset of the newest record of which it speaks.
     pub(crate) newest_offset: Option<i64>,
+}
+
+/// The root as this leadership knows it.
+#[derive(Debug)]
+pub(super) struct KnownRoot {
+    /// As last read or swapped.
+    pub(super) root: Root,
+    /// The outcome of a later swap is unknown.
+    pub(super) in_doubt: bool,
 }
 
 /// What of a partition may be written into a sorted journal or a segment.
@@ -94,7 +95,7 @@ impl Sortable {
     /// The oldest journal of `dir` in which raw batches lie.
     pub(crate) fn first_file(&self, dir: BrokerDir) -> Option<u64> {
         let files = self.extents.iter().filter_map(|extent| {
-            let Place::Journal { id, .. } = extent.place;
+            let Place::Journal { id, .. } = *extent.place;
             (id.dir == dir).then_some(id.number)
         });
         files.min()
@@ -104,7 +105,7 @@ impl Sortable {
     pub(crate) fn range(&self) -> Option<(i64, i64)> {
         let first = self.runs.first().map(|run| run.base_offset);
         let first = first.or(self.extents.first().map(|extent| extent.base_offset))?;
-        let last = self.extents.last().map(|extent| extent.last_offset + 1);
+        let last = self.extents.last().map(|extent| extent.last_offset() + 1);
         Some((first, last.or(self.runs.last().map(|run| run.end_offset))?))
     }
 }
@@ -169,6 +170,7 @@ impl PartitionLog {
     /// Forgets what lies wholly below the log start. The head stays: the root names it.
     fn drop_below(&self, offset: i64, head: Option<Head>) {
         let mut state = self.state();
+        let load = state.extents.load();
         state.log_start = offset;
         state.moves += 1;
         let mut dead = Vec::new();
@@ -182,19 +184,34 @@ impl PartitionLog {
                 }
             }
         }
-        while state.extents.front().is_some_and(|extent| !extent.reaches(offset)) {
-            if let Some(extent) = state.extents.pop_front() {
-                state.size_bytes -= u64::from(extent.length);
-            }
-        }
+        let raw = state.extents.batch_bytes();
+        state.extents.drop_while(|extent| !extent.reaches(offset));
+        state.size_bytes -= raw - state.extents.batch_bytes();
         state.epochs.trim(offset);
+        let left = state.extents.load();
         drop(state);
+        self.lane.backlog().change(load, left);
         self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner).append(&mut dead);
     }
 
     /// Segments that were cut off by the log start since the last call.
     pub(crate) fn take_dead_segments(&self) -> Vec<FilePath> {
         std::mem::take(&mut *self.dead_segments.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The segments that exist for the root and for readers: those that are live, and the head.
+    pub(crate) async fn segments(&self) -> BTreeSet<FilePath> {
+        let head = self.root.lock().await.root.head;
+        let partition = self.id;
+        let head = head.map(|Head { base_offset, leader_epoch, attempt, .. }| FilePath::Segment {
+            partition,
+            base_offset,
+            leader_epoch,
+            attempt,
+        });
+        let state = self.state();
+        let live = state.runs.iter().filter(|run| run.segment.is_some());
+        live.map(|run| run.file.clone()).chain(head).collect()
     }
 
     /// The offset up to which records may be deleted by retention: segments, runs and raw batches
@@ -205,7 +222,7 @@ impl PartitionLog {
         let mut offset = state.log_start;
         let runs = state.runs.iter().map(|run| (run.max_timestamp, run.bytes, run.end_offset));
         let extents = state.extents.iter();
-        let extents = extents.map(|e| (e.max_timestamp, u64::from(e.length), e.last_offset + 1));
+        let extents = extents.map(|e| (e.max_timestamp, u64::from(e.length), e.last_offset() + 1));
         for (max_timestamp, bytes, end_offset) in runs.chain(extents) {
             let too_old = before_ms.is_some_and(|before| max_timestamp < before);
             let too_much = limit_bytes.is_some_and(|limit| kept_bytes - bytes >= limit);
@@ -234,7 +251,7 @@ impl PartitionLog {
         let runs = state.runs.iter().filter(|run| run.segment.is_none()).cloned().collect();
         let closed = state.extents.iter().take_while(|extent| is_closed(&extent.place));
         let extents: Vec<Extent> = closed.cloned().collect();
-        let end = extents.last().map(|extent| extent.last_offset + 1);
+        let end = extents.last().map(|extent| extent.last_offset() + 1);
         let end = end.or(state.runs.back().map(|run| run.end_offset)).unwrap_or(state.log_start);
         Sortable {
             runs,
@@ -279,6 +296,12 @@ impl PartitionLog {
         self.inherits().state = None;
     }
 
+    /// Says whether the last sorting pass could not sort this partition: its raw batches stay, so it
+    /// must not take all room for such.
+    pub(crate) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
     /// Takes the inherited pairs in whose directories nothing of this log is read any more. Called
     /// when a pass has put everything raw into `own`.
     pub(crate) fn take_unneeded(&self, own: BrokerDir) -> Vec<(BrokerDir, LeaderEpoch)> {
@@ -286,7 +309,7 @@ impl PartitionLog {
         let state = self.state();
         used.extend(state.runs.iter().filter_map(|run| run.file.dir()));
         used.extend(state.extents.iter().map(|extent| {
-            let Place::Journal { id, .. } = extent.place;
+            let Place::Journal { id, .. } = *extent.place;
             id.dir
         }));
         let has_producers = !state.producers.is_empty();
@@ -304,20 +327,21 @@ impl PartitionLog {
     /// (exclusive), in their stead.
     pub(crate) fn replace(&self, base_offset: i64, end_offset: i64, runs: Vec<Arc<Run>>) {
         let mut state = self.state();
+        let load = state.extents.load();
         let State { runs: old, extents, log_start, .. } = &mut *state;
         old.retain(|run| run.end_offset <= base_offset || run.base_offset >= end_offset);
-        while extents.front().is_some_and(|extent| extent.last_offset < end_offset) {
-            extents.pop_front();
-        }
+        extents.drop_while(|extent| extent.last_offset() < end_offset);
         let at = old.partition_point(|run| run.end_offset <= base_offset);
-        let live = runs.into_iter().filter(|run| run.end_offset > *log_start);
+        let live = runs.into_iter().filter(|run| run.end_offset > *log_start).map(Run::lean);
         let tail = old.split_off(at);
         old.extend(live);
         old.extend(tail);
-        let raw: u64 = extents.iter().map(|extent| u64::from(extent.length)).sum();
-        let size_bytes = raw + old.iter().map(|run| run.bytes).sum::<u64>();
+        let size_bytes = extents.batch_bytes() + old.iter().map(|run| run.bytes).sum::<u64>();
         state.size_bytes = size_bytes;
         state.moves += 1;
+        let left = state.extents.load();
+        drop(state);
+        self.lane.backlog().change(load, left);
     }
 
     /// The frame that states the root as it is, to be made durable before anything goes that an older

@@ -180,9 +180,9 @@ impl SortedFiles {
         Ok(())
     }
 
-    /// Deletes what was written: no catalog names it.
-    pub(super) async fn discard(self) {
-        delete_all(&self.storage, self.paths).await;
+    /// The files that may be there and that no catalog will name.
+    pub(super) fn discard(self) -> Vec<FilePath> {
+        self.paths
     }
 }
 

@@ -1,10 +1,13 @@
 //! Partitions that are worth files of their own, and the files that no root reaches any more.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use talos_common::{LeaderEpoch, TopicPartitionId};
 use talos_protocol::batch::BatchHeader;
-use talos_storage::FilePath;
+use talos_storage::{Error as StorageError, FilePath, Prefix};
+use tokio::time::Instant;
 
 use super::files::{SourceReader, delete_all, push_all};
 use super::{PassError, Sorter};
@@ -17,7 +20,67 @@ use crate::runs::{RunFileBuilder, SegmentEntry};
 /// A segment's file goes this long after the root stopped reaching it: readers may be at it.
 const DELETE_DELAY: Duration = Duration::from_secs(60);
 
+/// Partitions that are looked through for garbage in one turn.
+const SWEEPS: usize = 100;
+
+/// Segments of former leaders that no root reaches: what a pass left that was cut off, or whose deletion
+/// was. They are this leader's to delete (E-J4): the root was read after its claim, no older leader can change
+/// it any more, and a newer one reaches nothing of theirs that this one does not.
+#[derive(Debug, Default)]
+pub(super) struct Garbage {
+    /// Leaderships that were noticed.
+    seen: BTreeMap<TopicPartitionId, LeaderEpoch>,
+    /// Those whose files are still to be looked through, and since when.
+    waiting: VecDeque<(Instant, TopicPartitionId)>,
+}
+
 impl Sorter {
+    /// Looks through the files of partitions that are led for a while, some in each turn, once for each
+    /// leadership: so listings follow leaderships, not time.
+    pub(super) async fn collect_garbage(&mut self) {
+        let now = self.parts.env.clock.now();
+        for log in self.parts.registry.logs() {
+            let (id, epoch) = (log.id(), log.leader_epoch());
+            if self.garbage.seen.insert(id, epoch) != Some(epoch) && epoch > LeaderEpoch(0) {
+                self.garbage.waiting.push_back((now, id));
+            }
+        }
+        self.garbage.seen.retain(|id, _| self.parts.registry.holds(*id));
+        for _ in 0..SWEEPS {
+            let Some((since, id)) = self.garbage.waiting.front().copied() else { return };
+            if now.duration_since(since) < DELETE_DELAY {
+                return;
+            }
+            self.garbage.waiting.pop_front();
+            let Some(log) = self.parts.registry.get(id) else { continue };
+            if let Err(error) = self.sweep(&log).await {
+                tracing::debug!(partition = %id, %error, "its files are looked through later");
+                self.garbage.waiting.push_back((now, id));
+            }
+        }
+    }
+
+    /// Deletes the segments of lower leader epochs that neither the root nor a reader of `log` reaches.
+    async fn sweep(&self, log: &PartitionLog) -> Result<(), StorageError> {
+        let mut after = None;
+        loop {
+            let page = self.parts.storage.list(Prefix::Partition(log.id()), after).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.path.clone());
+            // Read after the listing: what came since has this leader's epoch.
+            let mut needed = log.segments().await;
+            needed.extend(self.dying.iter().map(|(_, path)| path.clone()));
+            for file in page {
+                let FilePath::Segment { leader_epoch, .. } = file.path else { continue };
+                let is_older = leader_epoch < log.leader_epoch();
+                if is_older && !needed.contains(&file.path) && log.ended().is_none() {
+                    tracing::info!(path = %file.path, "deleting a segment that no root reaches");
+                    self.parts.storage.delete(&file.path).await?;
+                }
+            }
+        }
+    }
+
     /// Publishes all of `source` as segments and makes the root reach them.
     pub(super) async fn write_segments(
         &mut self,

@@ -215,7 +215,7 @@ pub fn stamped(values: &[&str], producer: i64, epoch: i16, sequence: i32) -> Val
 
 /// Appends and waits for durability; gives the base offset.
 pub async fn produce(log: &Arc<PartitionLog>, batch: &ValidBatch) -> i64 {
-    let lease = log.admit(batch.bytes.len()).await;
+    let lease = log.admit(batch.bytes.len()).await.unwrap();
     let appended = log.append(batch, Some(lease)).unwrap();
     appended.durable.await.unwrap();
     appended.base_offset

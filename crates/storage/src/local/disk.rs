@@ -134,7 +134,9 @@ impl Disk {
     }
 }
 
-/// Whether the file system, or our share of it, has no room.
+/// Whether the file system, or our share of it, has no room. A file that may not grow that far
+/// (`RLIMIT_FSIZE`) is the same to us: nothing was written, and the limit can be raised.
 pub(super) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }

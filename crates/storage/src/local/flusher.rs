@@ -16,6 +16,7 @@ use talos_common::{BrokerDir, Clock};
 use tokio::sync::oneshot;
 
 use super::disk::{Disk, is_full};
+use super::place::links;
 use crate::{AppendFuture, Error, ErrorKind, FilePath, Result, Writer};
 
 /// The most commands that wait for the thread.
@@ -31,6 +32,26 @@ pub(super) struct Journal {
     pub(super) file: File,
     /// Why nothing more is written to it.
     pub(super) dead: OnceLock<Error>,
+    /// Whether its file system counts the names of a file.
+    counts_links: bool,
+}
+
+/// What a journal is looked for with: the operation of the error when its name is gone.
+pub(super) const UNLINKED: &str = "look for";
+
+impl Journal {
+    /// A journal that has its name.
+    pub(super) fn new(path: FilePath, dir: BrokerDir, file: File) -> Self {
+        let counts_links = links(&file).is_some_and(|links| links > 0);
+        Self { path, dir, file, dead: OnceLock::new(), counts_links }
+    }
+
+    /// Says that somebody else took the file's name away, when that is so.
+    pub(super) fn unlinked(&self) -> Option<String> {
+        // One that we deleted is dead before it loses its name.
+        let gone = self.counts_links && links(&self.file) == Some(0) && self.dead.get().is_none();
+        gone.then(|| format!("the journal {} was removed while it was written", self.path))
+    }
 }
 
 /// Set by the first failed sync: the process must end.
@@ -217,7 +238,13 @@ impl Work {
             let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(took_ms, file = %journal.path, "slow fdatasync");
         }
-        done.map_err(|error| poison(&self.poison, "fdatasync", &journal.path, &error))
+        done.map_err(|error| poison(&self.poison, "fdatasync", &journal.path, &error))?;
+        // Durable in a file that no path leads to is lost: looked at behind every sync, it costs
+        // less than a microsecond.
+        if let Some(why) = journal.unlinked() {
+            self.poison.get_or_init(|| Error::new(ErrorKind::Fatal, UNLINKED, &journal.path, why));
+        }
+        self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     fn write_note(&self, append: &Append, end: u64) {

@@ -4,11 +4,12 @@
 //! is taken; it is not held while waiting for the journal thread, and hardly while syncing.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
@@ -16,9 +17,10 @@ use talos_common::{BrokerDir, Env};
 
 use super::LocalOptions;
 use super::disk::{Disk, is_full};
-use super::flusher::{Flusher, Journal, Poison, poison};
+use super::flusher::{Flusher, Journal, Poison, UNLINKED, poison};
 use super::handles::{Handle, Handles};
 use super::layout::{FOLDERS, Layout};
+use super::place::{Place, check_access, unusable};
 use crate::{Error, ErrorKind, FileInfo, FilePath, Prefix, Result};
 
 /// How often a deletion begins again because the file was created again meanwhile.
@@ -32,6 +34,7 @@ pub(super) struct Names {
     pub(super) flusher: Arc<Flusher>,
     disk: Disk,
     poison: Poison,
+    place: Place,
     made: Mutex<Made>,
     next_number: AtomicU64,
 }
@@ -41,7 +44,7 @@ struct Made {
     seals: BTreeMap<BrokerDir, Seal>,
     /// Journals that something may still be written to.
     journals: BTreeMap<FilePath, Weak<Journal>>,
-    /// Recycled files that nobody else can reach.
+    /// Recycled files, and one that was made ahead, that nobody else can reach.
     spares: Vec<PathBuf>,
 }
 
@@ -86,14 +89,16 @@ fn fenced(operation: &'static str, subject: &dyn std::fmt::Display) -> Error {
 
 impl Names {
     pub(super) fn open(options: LocalOptions, env: &Env) -> Result<Self> {
-        let shown = options.dir.display().to_string();
-        let invalid = |error: io::Error| Error::new(ErrorKind::Invalid, "open", &shown, error);
-        fs::create_dir_all(&options.dir).map_err(invalid)?;
+        let root = options.dir.clone();
+        let invalid = |error: io::Error| unusable(&root, &error);
+        fs::create_dir_all(&options.dir).and_then(|()| check_access(&root)).map_err(invalid)?;
         let lock = lock(&options.dir)?;
+        let place = Place::new(options.dir.join("lock"), &lock).map_err(invalid)?;
         let layout = Layout { root: options.dir.clone() };
         let disk = Disk { faults: options.faults.clone() };
         for folder in FOLDERS {
-            fs::create_dir_all(layout.folder(folder)).map_err(invalid)?;
+            let folder = layout.folder(folder);
+            fs::create_dir_all(&folder).and_then(|()| check_access(&folder)).map_err(invalid)?;
         }
         disk.sync_folder(&layout.root).map_err(invalid)?;
         // It may be new itself. A parent that cannot be opened was not made by us.
@@ -128,6 +133,7 @@ impl Names {
             handles: Handles::default(),
             disk,
             poison,
+            place,
             made: Mutex::new(made),
             next_number: AtomicU64::new(next_number),
         })
@@ -140,6 +146,28 @@ impl Names {
     /// Fails when a sync failed before.
     fn check_health(&self) -> Result<()> {
         self.poison.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Fails, and ends all writing, when the data directory is not in its place any more.
+    pub(super) fn check_place(&self) -> Result<()> {
+        if let Some(why) = self.place.lost().or_else(|| self.unlinked()) {
+            tracing::error!(why, "the data directory is gone: nothing is acknowledged any more");
+            let root = self.layout.root.display();
+            self.poison.get_or_init(|| Error::new(ErrorKind::Fatal, UNLINKED, root, why));
+        }
+        self.check_health()
+    }
+
+    /// The first journal that is being written and has no name any more.
+    fn unlinked(&self) -> Option<String> {
+        let made = self.made();
+        let mut open = made.journals.values().filter_map(Weak::upgrade);
+        open.find_map(|journal| journal.unlinked())
+    }
+
+    /// Why all writing ended, if it has. The flag: whether files are gone.
+    pub(super) fn failure(&self) -> Option<(Error, bool)> {
+        self.poison.get().map(|error| (error.clone(), error.operation() == UNLINKED))
     }
 
     fn poison(&self, operation: &'static str, subject: &Path, error: &io::Error) -> Error {
@@ -156,9 +184,9 @@ impl Names {
     }
 
     /// `Full` when `bytes` more would reach into the reserve.
-    fn check_room(&self, operation: &'static str, path: &FilePath, bytes: u64) -> Result<()> {
+    fn check_room(&self, operation: &'static str, subject: &dyn Display, bytes: u64) -> Result<()> {
         let available = self.disk.available(&self.layout.root);
-        let available = available.map_err(|error| not_applied(operation, path, &error))?;
+        let available = available.map_err(|error| not_applied(operation, subject, &error))?;
         if available >= self.options.reserve_bytes.saturating_add(bytes) {
             return Ok(());
         }
@@ -166,19 +194,32 @@ impl Names {
             "no room for {bytes} bytes: the file system has {available} left, of which {} are reserved",
             self.options.reserve_bytes
         );
-        Err(Error::new(ErrorKind::Full, operation, path, detail))
+        Err(Error::new(ErrorKind::Full, operation, subject, detail))
     }
 
     pub(super) fn make_dir(&self, dir: BrokerDir) -> Result<()> {
         self.check_health()?;
+        let folder = self.layout.dir(dir);
+        let exists = |detail| Error::new(ErrorKind::Exists, "make directory", dir, detail);
+        if self.made().seals.contains_key(&dir) {
+            return Err(exists("it was there before, and is sealed"));
+        }
+        if folder.try_exists().map_err(|error| not_applied("make directory", &dir, &error))? {
+            return Err(exists("it is there already"));
+        }
+        // A directory is of no use without a journal and is never made again: on a full disk, starts
+        // that are tried again and again would leave one each.
+        if self.made().spares.is_empty() {
+            let ahead = self.make_journal("make directory", &dir)?;
+            self.made().spares.push(ahead);
+        }
         {
             let made = self.made();
             if made.seals.contains_key(&dir) {
-                let detail = "it was there before, and is sealed";
-                return Err(Error::new(ErrorKind::Exists, "make directory", dir, detail));
+                return Err(exists("it was there before, and is sealed"));
             }
             let error = |error| maybe_named("make directory", &dir, &error);
-            self.disk.make_folder(&self.layout.dir(dir)).map_err(error)?;
+            self.disk.make_folder(&folder).map_err(error)?;
         }
         self.sync_folder(&self.layout.folder("brokers"))
     }
@@ -202,7 +243,7 @@ impl Names {
     }
 
     pub(super) fn create(&self, path: FilePath) -> Result<Arc<Journal>> {
-        self.check_health()?;
+        self.check_place()?;
         let FilePath::Journal { dir, .. } = path else {
             return Err(Error::new(ErrorKind::Invalid, "create", path, "not a journal"));
         };
@@ -214,21 +255,23 @@ impl Names {
             }
             made.spares.pop()
         };
-        let recycled = spare.is_some();
-        let source = match spare {
-            Some(spare) => spare,
-            None => self.make_journal(&path)?,
+        let (source, kept) = match spare {
+            Some(spare) => (spare, true),
+            None => (self.make_journal("create", &path)?, false),
         };
         match self.name_journal(&path, dir, &source) {
             Ok(journal) => {
                 // A new file's name is durable once its folder is; `tmp/` is cleared at every start.
                 self.sync_folder(&self.layout.dir(dir))?;
-                if recycled {
-                    self.sync_folder(&self.layout.folder("spare"))?;
+                let spares = self.layout.folder("spare");
+                if source.starts_with(&spares) {
+                    self.sync_folder(&spares)?;
                 }
+                // Removed meanwhile: nothing goes into a file that no path leads to.
+                self.check_place()?;
                 Ok(journal)
             }
-            Err(error) if recycled => {
+            Err(error) if kept => {
                 // After an unknown outcome it may have its name: the next start finds out.
                 if error.kind() != ErrorKind::Uncertain {
                     self.made().spares.push(source);
@@ -243,8 +286,8 @@ impl Names {
     }
 
     /// A new file of full length in `tmp/`, durable but for its name.
-    fn make_journal(&self, path: &FilePath) -> Result<PathBuf> {
-        self.check_room("create", path, self.options.file_bytes)?;
+    fn make_journal(&self, operation: &'static str, subject: &dyn Display) -> Result<PathBuf> {
+        self.check_room(operation, subject, self.options.file_bytes)?;
         let unfinished = self.layout.unfinished(self.number());
         let make = || {
             let file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
@@ -255,13 +298,13 @@ impl Names {
             Ok(file) => self.disk.sync_all(&file),
             Err(error) => {
                 self.remove_unfinished(&unfinished);
-                return Err(not_applied("create", path, &error));
+                return Err(not_applied(operation, subject, &error));
             }
         };
         if let Err(error) = synced {
             self.remove_unfinished(&unfinished);
             // What was synced late finds no room: nobody relied on it.
-            let full = is_full(&error).then(|| not_applied("create", path, &error));
+            let full = is_full(&error).then(|| not_applied(operation, subject, &error));
             return Err(full.unwrap_or_else(|| self.poison("fsync", &unfinished, &error)));
         }
         Ok(unfinished)
@@ -283,7 +326,7 @@ impl Names {
         self.check_open(&made, dir, "create", path)?;
         let named = self.disk.rename_new(source, &self.layout.file(path));
         named.map_err(|error| maybe_named("create", path, &error))?;
-        let journal = Arc::new(Journal { path: path.clone(), dir, file, dead: OnceLock::new() });
+        let journal = Arc::new(Journal::new(path.clone(), dir, file));
         made.journals.retain(|_, journal| journal.strong_count() > 0);
         made.journals.insert(path.clone(), Arc::downgrade(&journal));
         Ok(journal)
@@ -481,9 +524,8 @@ impl Names {
 /// Takes the data directory for this process.
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.join("lock");
-    let shown = dir.display();
     let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = open.map_err(|error| Error::new(ErrorKind::Invalid, "open", shown, error))?;
+    let file = open.map_err(|error| unusable(dir, &error))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {

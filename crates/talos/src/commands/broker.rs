@@ -1,24 +1,33 @@
 //! The broker inside `talos serve`: its store and metadata opened, its configuration handed on, its
 //! listener bound, and what ends it.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use std::sync::Arc;
 use talos_broker::{Broker, BrokerConfig, Ended};
 use talos_common::{BrokerId, Env};
 use talos_log::LogOptions;
-use talos_meta::{Meta, SqliteMeta};
+use talos_meta::{Error as MetaError, Meta, SqliteMeta};
 use talos_protocol::batch::TimestampType;
-use talos_storage::Storage;
-use talos_storage::local::{LocalOptions, LocalStorage};
+use talos_storage::local::{Failure, LocalOptions, LocalStorage};
+use talos_storage::{Error as StorageError, ErrorKind, Storage};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::AdminHandle;
 use crate::config::ServeConfig;
 
 /// Recycled journal files that are kept ready.
 const SPARE_FILES: usize = 4;
+
+/// What a start on a full disk says before the error itself.
+const NO_ROOM: &str = "the disk is full, and a start needs room: make some beside the data folder, or \
+                       see «The disk is full» in docs/operations.md";
+
+/// With less than this on the file system, a start that fails fails for that.
+const LEAST_BYTES: u64 = 64 << 10;
 
 /// File descriptors that are left to files: of journals, segments and metadata, of the admin server, and
 /// of connections that are accepted only to be closed.
@@ -34,6 +43,7 @@ pub async fn run(
     stop: impl Future<Output = ()> + Clone + Send + 'static,
 ) -> anyhow::Result<()> {
     let env = Env::system();
+    let _file_size = survive_file_size_limit()?;
     let listener = TcpListener::bind(&config.server.listen).await.with_context(|| {
         format!(
             "cannot listen on {}: if another broker runs there, stop it or take another address with \
@@ -43,21 +53,8 @@ pub async fn run(
     })?;
     let bound = listener.local_addr().context("the listener has no address")?;
     let dir = config.data_dir().context("cannot find the data folder")?;
-    let options = LocalOptions {
-        file_bytes: config.log.journal_size.0,
-        spare_files: SPARE_FILES,
-        reserve_bytes: config.log.reserve.0,
-        ..LocalOptions::new(&dir)
-    };
-    let opening = env.clone();
-    let (storage, meta) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-        // The store's lock comes first: one process per data folder.
-        let storage = LocalStorage::open(options, &opening)?;
-        let meta = SqliteMeta::open(dir.join("meta.sqlite"))?;
-        Ok((storage, meta))
-    })
-    .await
-    .context("opening the data folder was cut off")??;
+    let (storage, meta) = open_data(&config, &dir, &env).await?;
+    let local = storage.clone();
     let storage: Arc<dyn Storage> = Arc::new(storage);
     let meta = Meta::new(Arc::new(meta), env.clone());
 
@@ -66,7 +63,9 @@ pub async fn run(
     let started = tokio::select! {
         biased;
         () = stop.clone() => return Ok(()),
-        started = Broker::start(settings, env.clone(), storage, meta, &mut registry) => started?,
+        started = Broker::start(settings, env.clone(), storage, meta, &mut registry) => {
+            started.map_err(|error| start_failed(error.into(), &dir, local.failure()))?
+        }
     };
     let broker = started;
     admin.with_registry(|shared| *shared = registry);
@@ -80,21 +79,98 @@ pub async fn run(
         biased;
         () = stop => None,
         ended = broker.ended() => Some(ended),
+        failure = local.failed(&env.clock) => Some(Ended::Fatal(store_failed(&failure))),
         task = env.tasks.panicked() => Some(Ended::Fatal(format!(
             "the task {task:?} met a broken invariant, see the log above; nothing acknowledged is \
              lost: start again, which recovers"
         ))),
-        () = broker.serve_tcp(listener) => None,
+        // Nobody asked for a stop: it ends by itself, and says why in a moment.
+        () = broker.serve_tcp(listener) => Some(broker.ended().await),
     };
     admin.set_not_ready("stopping");
     match ended {
         None => {
-            broker.stop().await?;
+            let stopped = broker.stop().await;
+            stopped.map_err(|error| match local.failure() {
+                Some(failure) => anyhow::anyhow!(store_failed(&failure)),
+                None => error.into(),
+            })?;
             env.tasks.stop();
             Ok(())
         }
-        Some(Ended::Fatal(why) | Ended::Fenced(why)) => anyhow::bail!(why),
+        // The broker may have noticed first, and knows less.
+        Some(Ended::Fatal(why) | Ended::Fenced(why)) => {
+            anyhow::bail!(local.failure().map_or(why, |failure| store_failed(&failure)))
+        }
     }
+}
+
+/// A write beyond `RLIMIT_FSIZE` shall fail like one on a full disk: unless somebody listens to its
+/// signal, that ends the process with a core dump.
+fn survive_file_size_limit() -> anyhow::Result<Signal> {
+    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    signal(kind).context("cannot listen to the signal of the file size limit")
+}
+
+/// What a person reads when the store ended the process.
+fn store_failed(failure: &Failure) -> String {
+    let error = &failure.error;
+    if failure.files_are_gone {
+        return format!(
+            "{error}; nothing is acknowledged any more: put the data folder back in its place and \
+             start again, which recovers what it holds; what was acknowledged since it went, and \
+             all that is in files that are deleted, is lost"
+        );
+    }
+    format!(
+        "the store can not tell what is durable ({error}); nothing acknowledged is lost: check the \
+         disk, then start again, which recovers"
+    )
+}
+
+/// Opens the data folder: the store, then the metadata in it.
+async fn open_data(
+    config: &ServeConfig,
+    dir: &Path,
+    env: &Env,
+) -> anyhow::Result<(LocalStorage, SqliteMeta)> {
+    let options = LocalOptions {
+        file_bytes: config.log.journal_size.0,
+        spare_files: SPARE_FILES,
+        reserve_bytes: config.log.reserve.0,
+        ..LocalOptions::new(dir)
+    };
+    let (env, meta) = (env.clone(), dir.join("meta.sqlite"));
+    let opened = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+        // The store's lock comes first: one process per data folder.
+        let storage = LocalStorage::open(options, &env)?;
+        let meta = SqliteMeta::open(meta)?;
+        Ok((storage, meta))
+    });
+    let opened = opened.await.context("opening the data folder was cut off")?;
+    opened.map_err(|error| start_failed(error, dir, None))
+}
+
+/// A start that failed, with what to do where the error does not say it.
+fn start_failed(error: anyhow::Error, dir: &Path, failure: Option<Failure>) -> anyhow::Error {
+    if let Some(failure) = failure {
+        return anyhow::anyhow!(store_failed(&failure));
+    }
+    let storage = |error: &StorageError| error.kind() == ErrorKind::Full;
+    let meta = |error: &MetaError| matches!(error, MetaError::Full(_));
+    let mut causes = error.chain();
+    let says_so = causes.any(|cause| {
+        cause.downcast_ref().is_some_and(storage) || cause.downcast_ref().is_some_and(meta)
+    });
+    // SQLite calls it an I/O error when there is no room for its shared memory.
+    let is_full = says_so || has_no_room(dir);
+    if is_full { error.context(NO_ROOM) } else { error }
+}
+
+/// Whether the file system has next to nothing left.
+fn has_no_room(dir: &Path) -> bool {
+    rustix::fs::statvfs(dir)
+        .is_ok_and(|system| system.f_bavail.saturating_mul(system.f_frsize) < LEAST_BYTES)
 }
 
 /// The broker's plain configuration out of the checked one. Bounds were checked there.
@@ -160,6 +236,10 @@ fn broker_config(config: &ServeConfig, bound: std::net::SocketAddr) -> BrokerCon
             segment_bytes: config.log.segment_after.0,
             lane_bytes: config.memory.lanes.as_usize(),
             tail_cache_bytes: config.memory.tail_cache.as_usize(),
+            raw_limit_bytes: config.log.raw_limit.0,
+            extent_bytes: config.memory.positions.as_usize(),
+            pinned_bytes: config.memory.pinned.as_usize(),
+            producer_bytes: config.memory.producers.as_usize(),
         },
         ..BrokerConfig::default()
     }

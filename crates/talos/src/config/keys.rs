@@ -125,8 +125,17 @@ section! {
         receive: ByteSize = "receive", size(ByteSize::mib(4), TIB), "128MiB";
         /// Batches that are accepted and not yet durable.
         lanes: ByteSize = "lanes", size(ByteSize::mib(4), TIB), "64MiB";
-        /// Answers that are not yet sent, as far as they are not slices of the tail cache.
+        /// Batches in answers that are not yet sent.
         answers: ByteSize = "answers", size(ByteSize::mib(4), TIB), "128MiB";
+        /// Parts of the tail cache that unsent answers keep in memory beyond their time there. When it
+        /// is used up, answers are copied.
+        pinned: ByteSize = "pinned", size(ByteSize::mib(4), TIB), "64MiB";
+        /// Positions of batches that are not sorted yet. Sorting starts at half of it; when it is used
+        /// up, produce is delayed and then refused.
+        positions: ByteSize = "positions", size(ByteSize::mib(4), TIB), "256MiB";
+        /// Sequence numbers of idempotent producers. Beyond seven eighths of it, producers that have
+        /// been idle for longest are forgotten; when it is used up, new ones are refused.
+        producers: ByteSize = "producers", size(ByteSize::mib(4), TIB), "256MiB";
         /// The newest batches of all partitions, so that consumers at the end read no file.
         tail_cache: ByteSize = "tail_cache", size(ByteSize::mib(4), TIB), "256MiB";
         /// Consumer groups: members, assignments and committed offsets. Beyond it new groups and offsets
@@ -169,6 +178,9 @@ section! {
         journal_size: ByteSize = "journal_size", size(ByteSize::mib(4), ByteSize::mib(4096)), "128MiB";
         /// Closed journals are sorted by partition once they take this much.
         sort_after: ByteSize = "sort_after", size(ByteSize::mib(4), TIB), "1GiB";
+        /// Batches that are not sorted yet may take this much of journals. Then produce is delayed for
+        /// some seconds, and refused until sorting made room.
+        raw_limit: ByteSize = "raw_limit", size(ByteSize::mib(8), TIB), "4GiB";
         /// A partition with this much in sorted journals gets a segment file of its own.
         segment_after: ByteSize = "segment_after", size(ByteSize::mib(1), ByteSize::mib(65_536)), "64MiB";
         /// Largest decompressed size of one batch whose records have to be looked at.

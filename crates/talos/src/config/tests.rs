@@ -147,12 +147,14 @@ fn rules_between_keys_are_checked() {
         "socket.request.max.bytes=1000",
         "telemetry.filter=talos=louder",
         "log.sort_after=8MiB",
+        "log.raw_limit=8MiB",
     ]);
     let found = problems(parse(None, vec![], &flags));
     let starts = [
         "default: kafka.message.max.bytes = 1048588 must not be above socket.request.max.bytes = 1000",
         "default: log.journal_size = 128MiB must not be above log.sort_after = 8MiB",
         "flag --set group.min.session.timeout.ms=10: kafka.group.min.session.timeout.ms = 10 must not",
+        "flag --set log.raw_limit=8MiB: log.raw_limit = 8MiB must be above log.sort_after = 8MiB",
         "flag --set server.listen=0.0.0.0:9092: server.listen = \"0.0.0.0:9092\" listens everywhere",
         "flag --set telemetry.filter=talos=louder: telemetry.filter = \"talos=louder\" is no filter",
     ];
