@@ -322,8 +322,10 @@ pub fn counts(history: &[Event]) -> BTreeMap<String, u64> {
         }
         let met = match &event.what {
             What::Trimmed { low, .. } if *low > 0 => "client deleted records",
-            What::Answer { outcome: Outcome::Acknowledged(-1), .. } => {
-                "client heard of a duplicate"
+            What::Answer { batch, outcome: Outcome::Acknowledged(_) }
+                if unknown.contains(batch) =>
+            {
+                "client acknowledged after unknown"
             }
             What::Answer { outcome: Outcome::Refused(code), .. }
                 if *code == ErrorCode::KafkaStorageError.code() =>

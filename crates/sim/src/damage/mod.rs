@@ -102,7 +102,7 @@ pub(crate) fn inflict(
     };
     let excused = excused(path, kind, layout, &lane_before, &lane_after);
     let may_refuse = may_refuse(path, kind, &lane_before, &lane_after);
-    Some(Damage { before, kind, what: format!("{name} {}", kind_of(path)), excused, may_refuse })
+    Some(Damage { before, kind, met: [kind_of(path), how], excused, may_refuse })
 }
 
 /// Where batches lie that do not go on from what their directory has before them: ghosts, which nobody
