@@ -141,7 +141,7 @@ impl Plan {
             depth: rng.usize(1..6),
             value_bytes: pick(&rng, &[20, 200, 900]),
             last_ending: pick(&rng, &[Ending::Kill, Ending::PowerLoss, Ending::Stop]),
-            trim_at_ghosts: rng.chance(200_000),
+            trim_at_ghosts: rng.chance(350_000),
             planted: None,
         }
     }

@@ -76,8 +76,16 @@ pub(crate) fn inflict(
         true => candidates.last().copied()?,
         false => pick(rng, &candidates),
     };
+    let changed = |path: &&FilePath| {
+        let (now, then) = (disk.copy(path), known.copies.get(path));
+        now.zip(then).is_some_and(|(now, then)| now.content() != then.content())
+    };
+    let older: Vec<&FilePath> = files.iter().filter(changed).collect();
+    let (path, kind) = match !older.is_empty() && rng.chance(200_000) {
+        true => (pick(rng, &older), Kind::Older),
+        false => (path, draw(&disk.copy(path)?, rng)),
+    };
     let before = disk.copy(path)?;
-    let kind = draw(&before, known, rng)?;
     let lane_before = lane_of(disk, path, known);
     let done = match kind {
         Kind::Flipped(at) => disk.flip_bit(path, at..at + 1, rng).is_some(),
@@ -137,7 +145,7 @@ fn kind_of(path: &FilePath) -> &'static str {
     }
 }
 
-fn draw(before: &FileCopy, known: &Known, rng: &Rng) -> Option<Kind> {
+fn draw(before: &FileCopy, rng: &Rng) -> Kind {
     let path = before.path();
     let len = before.content().len() as u64;
     let frames = Journal::read(path, before.content()).frames;
@@ -150,19 +158,12 @@ fn draw(before: &FileCopy, known: &Known, rng: &Rng) -> Option<Kind> {
             frames.get(at).map_or(0, |placed| rng.u64(placed.at..placed.end))
         }
     };
-    Some(match rng.u64(0..10) {
-        0..=4 => Kind::Flipped(place()),
-        5 => Kind::Cut(place()),
-        6 if *path != FilePath::Cluster => Kind::Extended,
-        7 => Kind::Removed,
-        _ => {
-            let copy = known.copies.get(path)?;
-            if copy.content() == before.content() {
-                return None;
-            }
-            Kind::Older
-        }
-    })
+    match rng.u64(0..8) {
+        0..=3 => Kind::Flipped(place()),
+        4 => Kind::Cut(place()),
+        5 if *path != FilePath::Cluster => Kind::Extended,
+        _ => Kind::Removed,
+    }
 }
 
 fn lane_of(disk: &MemoryStorage, path: &FilePath, known: &Known) -> Lane {
