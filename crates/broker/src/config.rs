@@ -85,8 +85,8 @@ pub struct BrokerConfig {
     /// Changes that run or wait; more are refused.
     pub waiting_changes: usize,
 
-    /// Bytes of requests that were announced or received and are not yet accepted, over all
-    /// connections. At the limit sockets are not read any further.
+    /// Bytes of requests that were received, in part or whole, and are not yet accepted, over all
+    /// connections. At the limit sockets are not read any further, but for one request at a time.
     pub receive_bytes: usize,
     /// Bytes of records read for answers that are not yet sent, over all connections.
     pub answer_bytes: usize,

@@ -393,7 +393,8 @@ mod tests {
 
     #[test]
     fn idle_time_begins_when_everything_is_answered() {
-        let (start, idle) = (Instant::now(), Duration::from_secs(10));
+        let idle = Duration::from_secs(10);
+        let start = talos_common::Clock::simulated(0).now();
         let activity = Activity::new(start);
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(activity.idle_left(idle, at(4)), Duration::from_secs(6));

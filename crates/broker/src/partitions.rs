@@ -28,8 +28,9 @@ pub(crate) const COMMANDS: usize = 256;
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 /// Files that nothing needs are looked for once in so many repairs: that reads all records.
 const REPAIRS_PER_SWEEP: u64 = 12;
-/// More directories of former broker epochs than this are merged into the own one after a start:
-/// each start reads the raw journals of all of them.
+/// With more directories of former broker epochs than this, what is raw in them is sorted after a start:
+/// each start reads the raw journals of all of them. Sorted journals are read where they lie, and merged
+/// by the log when they are in too many (E-W15).
 const INHERITED_DIRS: usize = 4;
 const MERGE_PAUSE: Duration = Duration::from_secs(30);
 /// How long a tombstone outlives its topic's files (E-D2).
@@ -463,13 +464,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut commands: mpsc::Receiver<Comman
     }
 }
 
-/// The task that, after a start that had to read many old directories, has what they hold rewritten
-/// into the own one, so that the next start is short and they can go.
+/// The task that, after a start that had to read many old directories, has what is raw in them sorted into
+/// the own one, so that the next start is short and most can go.
 pub(crate) async fn merge_inherited(shared: Arc<Shared>, inherited_dirs: usize) {
     if inherited_dirs <= INHERITED_DIRS {
         return;
     }
-    tracing::info!(inherited_dirs, "rewriting what old broker directories hold");
+    tracing::info!(inherited_dirs, "sorting what is raw in old broker directories");
     loop {
         tokio::select! {
             biased;

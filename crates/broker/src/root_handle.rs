@@ -119,3 +119,47 @@ impl RootHandle for MetaRoot {
         Box::pin(self.read())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use talos_common::{BrokerDir, BrokerEpoch, BrokerId, Env};
+    use talos_meta::{MemoryMeta, NewTopic};
+
+    #[tokio::test(start_paused = true)]
+    async fn e_w4_a_root_of_unknown_outcome_is_settled_before_it_is_read_or_swapped() {
+        for seed in 0..20 {
+            let env = Env::simulated(seed, 0);
+            let tree = MemoryMeta::new(&env);
+            let meta = Meta::new(Arc::new(tree.handle()), env);
+            meta.create_cluster().await.unwrap();
+            let dir = BrokerDir { broker: BrokerId(1), epoch: BrokerEpoch(1) };
+            meta.register(dir).await.unwrap();
+            let new = NewTopic { name: "t".into(), partitions: 1, configs: BTreeMap::new() };
+            let topic = meta.create_topic(new).await.unwrap().0;
+            let tp = topic.partition_ids().next().unwrap();
+            let claim = meta.claim_many(dir, &[tp]).await.remove(0).unwrap();
+            let root = MetaRoot::new(meta.clone(), claim.lead(dir), None);
+            assert_eq!(root.read().await, Ok(None));
+            // No answer comes, for longer than is waited for.
+            tree.faults().set_lost_answers(1_000_000);
+            let unknown = root.swap(Bytes::from_static(b"one")).await;
+            assert!(matches!(unknown, Err(RootError::Uncertain(_))), "{seed}: {unknown:?}");
+            let other = root.swap(Bytes::from_static(b"two")).await;
+            assert!(matches!(other, Err(RootError::Uncertain(_))), "{seed}: {other:?}");
+            tree.faults().heal();
+            let read = root.read().await;
+            assert_eq!(
+                read,
+                Ok(Some(Bytes::from_static(b"one"))),
+                "{seed}: the other was not sent"
+            );
+            root.swap(Bytes::from_static(b"three")).await.unwrap();
+            let node = meta.root(tp).await.unwrap().unwrap();
+            assert_eq!((&node.value[..], node.version), (&b"three"[..], Version(1)), "{seed}");
+        }
+    }
+}

@@ -1,4 +1,5 @@
 //! What one peer may hold of memory, room and time, and for how long (P6, P7).
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use talos_broker::{BrokerConfig, CloseLabels};
+use talos_protocol::ErrorCode;
 use talos_protocol::frame::{self, RequestHeader};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -58,21 +60,28 @@ async fn p6_a_steady_reader_at_the_least_rate_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn p7_without_memory_for_an_answer_a_fetch_is_answered_empty_in_time() {
+async fn p3_p7_without_memory_for_an_answer_a_fetch_is_told_so_in_time() {
     let world = World::with(BrokerConfig { answer_bytes: 1 << 20, ..BrokerConfig::default() });
     let started = world.start().await;
     with_a_large_record(&started).await;
-    // Takes nothing of an answer that holds all the memory.
-    let mut greedy = started.connect();
-    greedy.send(12, &fetch_request("t", 0, 0, 0)).await;
-    sleep_ms(&world.env, 10).await;
+    // Take nothing of answers that hold all the memory: that of fetches at the tail, and the rest.
+    let mut greedy = [started.connect(), started.connect()];
+    for client in &mut greedy {
+        client.send(12, &fetch_request("t", 0, 0, 0)).await;
+        sleep_ms(&world.env, 10).await;
+    }
     let mut client = started.connect();
     let before = world.env.clock.now();
     let mut answer = client.call(12, &fetch_request("t", 0, 0, 500)).await;
-    assert!(world.env.clock.now() - before < Duration::from_secs(2));
+    assert!(world.env.clock.now() - before < Duration::from_secs(7));
     let data = answer.responses.remove(0).partitions.remove(0);
-    assert_eq!((data.error_code, data.high_watermark), (0, 1));
+    assert_eq!(data.error_code, ErrorCode::KafkaStorageError.code());
+    // Nothing is no answer where there is something.
     assert_eq!(values(&data), []);
+    // Who is at the end needs none.
+    let mut tail = client.call(12, &fetch_request("t", 0, 1, 500)).await;
+    let tail = tail.responses.remove(0).partitions.remove(0);
+    assert_eq!((tail.error_code, tail.high_watermark), (0, 1));
     // Once the memory is free it is served.
     drop(greedy);
     sleep_ms(&world.env, 10).await;

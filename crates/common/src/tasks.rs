@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -16,6 +17,8 @@ struct Inner {
     running: Mutex<JoinSet<()>>,
     stop: watch::Sender<bool>,
     panicked: watch::Sender<Option<&'static str>>,
+    /// Where background work runs; `None`: where everything does.
+    background: Option<Handle>,
 }
 
 /// Reports a panic of its task: dropped while unwinding, it names the task.
@@ -42,8 +45,19 @@ impl Default for Tasks {
 impl Tasks {
     /// An empty set.
     pub fn new() -> Self {
+        Self::made(None)
+    }
+
+    /// An empty set whose background work runs on `runtime`: threads of its own, which it may keep busy
+    /// without holding up anyone who waits for an answer. The runtime must outlive the tasks.
+    pub fn with_background(runtime: Handle) -> Self {
+        Self::made(Some(runtime))
+    }
+
+    fn made(background: Option<Handle>) -> Self {
         Self {
             inner: Arc::new(Inner {
+                background,
                 running: Mutex::new(JoinSet::new()),
                 stop: watch::Sender::new(false),
                 panicked: watch::Sender::new(None),
@@ -54,13 +68,35 @@ impl Tasks {
     /// Starts `work` on the current runtime. It ends by itself, after [`Tasks::stopping`] at the
     /// latest, or is cut off by [`Tasks::abort`].
     pub fn spawn(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_on(None, name, work);
+    }
+
+    /// The same for work that nobody waits for: on the background's runtime, if there is one.
+    pub fn spawn_background(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.spawn_on(self.inner.background.as_ref(), name, work);
+    }
+
+    fn spawn_on(
+        &self,
+        runtime: Option<&Handle>,
+        name: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let guard = PanicGuard { name, inner: Arc::clone(&self.inner) };
-        let mut running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner);
-        while running.try_join_next().is_some() {}
-        running.spawn(async move {
+        let guarded = async move {
             let _guard = guard;
             work.await;
-        });
+        };
+        let mut running = self.inner.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while running.try_join_next().is_some() {}
+        match runtime {
+            Some(runtime) => running.spawn_on(guarded, runtime),
+            None => running.spawn(guarded),
+        };
     }
 
     /// Asks all tasks to end.
@@ -125,6 +161,27 @@ mod tests {
         tasks.stop();
         tasks.join().await;
         assert_eq!(received.recv().await, Some(()));
+    }
+
+    #[test]
+    fn background_work_runs_on_threads_of_its_own_and_is_joined_like_any_other() {
+        let runtime = |threads| {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(threads).build().unwrap()
+        };
+        let (front, back) = (runtime(1), runtime(1));
+        let tasks = Tasks::with_background(back.handle().clone());
+        let (sent, received) = std::sync::mpsc::sync_channel(2);
+        let thread = move |sent: std::sync::mpsc::SyncSender<_>| async move {
+            sent.send(std::thread::current().id()).unwrap();
+        };
+        front.block_on(async {
+            tasks.spawn("front", thread(sent.clone()));
+            tasks.join().await;
+            tasks.spawn_background("back", thread(sent));
+            tasks.join().await;
+        });
+        assert_ne!(received.recv().unwrap(), received.recv().unwrap());
     }
 
     #[tokio::test]

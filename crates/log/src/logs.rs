@@ -194,10 +194,10 @@ impl BrokerLog {
             let end = flusher.run().await;
             sender.send_replace(Some(end));
         });
-        env.tasks.spawn("sorter", sorter.run());
+        env.tasks.spawn_background("sorter", sorter.run());
         let keep = lane.limits().producers.clone().keep(registry.downgrade());
         let tasks = env.tasks.clone();
-        env.tasks.spawn("producer state", async move {
+        env.tasks.spawn_background("producer state", async move {
             tokio::select! {
                 biased;
                 () = tasks.stopping() => {}

@@ -59,6 +59,8 @@ impl Registry {
 
     pub(crate) fn remove(&self, id: TopicPartitionId) {
         self.state().logs.remove(&id);
+        // What it held may go.
+        self.inner.sort.notify_one();
     }
 
     /// The partitions whose leadership lasts, in order.
@@ -115,6 +117,11 @@ impl Registry {
         self.state().asks.push(sender);
         self.inner.sort.notify_one();
         receiver
+    }
+
+    /// Wakes who sorts, without asking for a pass that is not due.
+    pub(crate) fn nudge(&self) {
+        self.inner.sort.notify_one();
     }
 
     pub(crate) async fn asked_to_sort(&self) {

@@ -126,6 +126,18 @@ enum PassError {
     Closed,
 }
 
+impl PassError {
+    /// Whether trying again can not help: something was damaged.
+    fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Read(ReadError::Corrupt { .. })
+                | Self::RunFile(RunFileError::Corrupt { .. })
+                | Self::Batch(_)
+        )
+    }
+}
+
 impl Sorter {
     pub(crate) fn new(parts: SorterParts) -> Self {
         Self {
@@ -166,6 +178,8 @@ impl Sorter {
                     if asked.is_empty() {
                         tokio::select! {
                             biased;
+                            // Something went: it may succeed now.
+                            () = registry.asked_to_sort() => registry.nudge(),
                             () = backlog.pressed() => {}
                             () = self.parts.env.clock.sleep(self.pause()) => {}
                         }
@@ -307,7 +321,7 @@ impl Sorter {
             let source = log.sortable(self.is_closed(upto));
             let first_file = source.first_file(self.parts.dir);
             let outcome = self.sort_one(&log, source, merge, sorted).await;
-            log.set_stuck(outcome.is_err());
+            log.set_stuck(outcome.as_ref().is_err_and(PassError::is_damage));
             let error = match outcome {
                 Ok(not_merged) => {
                     collected.logs.push(Arc::clone(&log));

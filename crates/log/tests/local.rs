@@ -142,6 +142,48 @@ async fn a_full_disk_refuses_definitely_and_serves_again_without_a_restart() {
 }
 
 #[tokio::test]
+async fn a_full_disk_is_freed_by_deleting_although_no_new_file_can_be_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (env, faults) = (Env::system(), DiskFaults::new());
+    let mut world = World::with_partitions(2);
+    let (lane_bytes, tail_cache_bytes) = (128 << 10, 32 << 10);
+    let sort_bytes = 512 << 10;
+    let options = LogOptions { lane_bytes, tail_cache_bytes, sort_bytes, ..LogOptions::default() };
+    let running = world.start(&env, open(dir.path(), &env, &faults), options).await;
+    let bulk = &running.partitions[&partition(1)];
+    let value = "x".repeat(20 << 10);
+    // Some closed files, but not enough for a pass.
+    for _ in 0..20 {
+        produce(bulk, &batch(&[&value], 0)).await;
+    }
+    faults.set_full(true);
+    while running.metrics.counts().stalls == 0 {
+        let appended = bulk.append(&batch(&[&value], 0), None);
+        let Ok(mut appended) = appended else { continue };
+        let _ = env.clock.timeout(Duration::from_millis(5), &mut appended.durable).await;
+    }
+    // What the deleted partition held goes, which a record in a journal has to say first.
+    bulk.end("its topic was deleted");
+    running.log.forget(partition(1));
+    let log = &running.partitions[&partition(0)];
+    let mut outcome = log.append(&batch(&["after"], 0), None);
+    for _ in 0..2_000 {
+        let Err(AppendError::Stalled(_)) = outcome else { break };
+        env.clock.sleep(Duration::from_millis(5)).await;
+        outcome = log.append(&batch(&["after"], 0), None);
+    }
+    outcome.unwrap().durable.await.unwrap();
+    assert!(faults.count(DiskFault::Full) > 0);
+    world.records.remove(&partition(1));
+    kill(env, running).await;
+    let env = Env::system();
+    let running = world.start(&env, open(dir.path(), &env, &DiskFaults::new()), options).await;
+    assert!(running.failed.is_empty(), "{:?}", running.failed);
+    assert_eq!(read_all(&running.partitions[&partition(0)], 0, 1 << 20).await.unwrap().len(), 1);
+    kill(env, running).await;
+}
+
+#[tokio::test]
 async fn reads_of_memory_and_files_go_on_while_a_sync_stands_still() {
     let dir = tempfile::tempdir().unwrap();
     let (env, faults) = (Env::system(), DiskFaults::new());

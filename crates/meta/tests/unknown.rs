@@ -1,4 +1,5 @@
 //! What becomes of a change whose answer was lost while somebody else went on (P4, E-W4).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
 

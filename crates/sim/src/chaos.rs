@@ -1,6 +1,8 @@
 //! Turns faults on and off while a run is in its faulty phase, and counts which really happened.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use talos_common::{Env, Rng};
@@ -24,7 +26,18 @@ pub(crate) struct Chaos {
     meta: MetaFaults,
     network: Network,
     recorder: Recorder,
-    wall_jumps: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    wall: Arc<Wall>,
+}
+
+/// What became of the broker's wall clock.
+#[derive(Debug, Default)]
+pub(crate) struct Wall {
+    /// How often it jumped.
+    pub(crate) jumps: AtomicU64,
+    /// How far it is ahead, in milliseconds.
+    pub(crate) ahead_ms: AtomicI64,
+    /// How often everything stood still for a while.
+    pub(crate) pauses: AtomicU64,
 }
 
 impl Chaos {
@@ -37,13 +50,8 @@ impl Chaos {
             meta: world.tree.faults(),
             network: world.network.clone(),
             recorder: world.recorder.clone(),
-            wall_jumps: std::sync::Arc::default(),
+            wall: world.wall.clone(),
         }
-    }
-
-    /// How often the wall clock jumped, while the run goes on and after it.
-    pub(crate) fn wall_jumps(&self) -> std::sync::Arc<std::sync::atomic::AtomicU64> {
-        std::sync::Arc::clone(&self.wall_jumps)
     }
 
     /// Until it is dropped.
@@ -51,7 +59,7 @@ impl Chaos {
         self.steady();
         loop {
             self.env.clock.sleep(Duration::from_millis(self.rng.u64(30..500))).await;
-            self.turn();
+            self.turn().await;
         }
     }
 
@@ -85,9 +93,9 @@ impl Chaos {
     }
 
     /// Something that stays for a while, or ends.
-    fn turn(&self) {
+    async fn turn(&self) {
         let on = self.rng.chance(200_000);
-        match self.rng.u64(0..5) {
+        match self.rng.u64(0..6) {
             0 if self.kinds.full => self.disk.set_full(on),
             1 if self.kinds.stall => self.disk.set_stalled(on),
             2 if self.kinds.meta => self.meta.set_down(on),
@@ -95,16 +103,26 @@ impl Chaos {
             4 if self.kinds.wall => {
                 let jump = pick(&self.rng, &JUMPS_MS);
                 self.env.clock.shift_wall(jump);
-                self.wall_jumps.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.wall.jumps.fetch_add(1, Ordering::Relaxed);
+                self.wall.ahead_ms.fetch_add(jump, Ordering::Relaxed);
                 self.recorder.note(format!("the wall clock jumps by {jump} ms"));
+            }
+            5 if self.kinds.pause => {
+                // As a virtual machine that stands still (E-R5): all that was due in between is late.
+                let pause = Duration::from_millis(self.rng.u64(500..8_000));
+                self.wall.pauses.fetch_add(1, Ordering::Relaxed);
+                self.recorder.note(format!("everything stands still for {pause:?}"));
+                tokio::time::advance(pause).await;
             }
             _ => {}
         }
     }
 }
 
-/// Ends all faults.
+/// Ends all faults; clocks are set right.
 pub(crate) fn heal(world: &World) {
+    let ahead = world.wall.ahead_ms.swap(0, Ordering::Relaxed);
+    world.env.clock.shift_wall(-ahead);
     world.disk.faults().heal();
     world.tree.faults().heal();
     world.network.set_faults(NetFaults::default());
@@ -135,6 +153,9 @@ pub(crate) fn counts(world: &World) -> BTreeMap<String, u64> {
         ("network refused", net.refused),
     ];
     counts.extend(named.into_iter().map(|(name, count)| (name.to_owned(), count)));
-    counts.extend(world.endings.iter().map(|(how, count)| (format!("process {how}"), *count)));
+    counts.insert("wall clock jump".into(), world.wall.jumps.load(Ordering::Relaxed));
+    counts.insert("pause".into(), world.wall.pauses.load(Ordering::Relaxed));
+    counts.extend(world.met.clone());
+    counts.extend(world.counts.all());
     counts
 }

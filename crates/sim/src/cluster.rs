@@ -4,20 +4,24 @@
 //! tasks and its own handle on the disk, and ends with both.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use talos_broker::{Broker, BrokerConfig, Ended};
-use talos_common::{Env, Rng, Tasks};
+use talos_common::{BrokerDir, Clock, Env, Rng, Tasks, TopicPartitionId};
 use talos_log::LogOptions;
-use talos_meta::{MemoryMeta, Meta};
+use talos_meta::{MemoryMeta, Meta, MetaSnapshot};
 use talos_storage::MemoryStorage;
 use talos_storage::memory::Crash;
 use tokio::sync::watch;
 
+use crate::chaos::Wall;
+use crate::damage::{self, Known};
 use crate::history::{Recorder, What};
 use crate::network::Network;
+use crate::observed::{Counts, observed};
 use crate::plan::{Ending, Plan};
 use crate::planted;
 
@@ -40,6 +44,9 @@ pub enum Phase {
     Over,
 }
 
+/// Of each partition the offset of a ghost.
+pub(crate) type Ghosts = Arc<Mutex<BTreeMap<TopicPartitionId, i64>>>;
+
 /// What outlives processes.
 #[derive(Debug)]
 pub struct World {
@@ -55,18 +62,34 @@ pub struct World {
     pub recorder: Recorder,
     /// The settings.
     pub plan: Plan,
-    /// How often each way of ending a process really happened.
-    pub endings: BTreeMap<String, u64>,
-    rng: Rng,
+    /// How often each way of ending a process, and each other thing, really happened.
+    pub met: BTreeMap<String, u64>,
+    pub(crate) known: Known,
+    pub(crate) rng: Rng,
     starts: u64,
+    pub(crate) wall: Arc<Wall>,
+    /// What the log and clients met.
+    pub(crate) counts: Counts,
+    /// Where the last process left ghosts, for who deletes records.
+    pub(crate) ghosts: Ghosts,
+    /// The metadata as they were while the last healthy process served.
+    pub(crate) earlier: Option<Earlier>,
+}
+
+/// The metadata at some moment of a process.
+#[derive(Debug)]
+pub(crate) struct Earlier {
+    pub(crate) snapshot: MetaSnapshot,
+    /// The moments between which the process served on them.
+    pub(crate) served: Range<usize>,
 }
 
 /// One process.
 #[derive(Debug)]
 pub struct Process {
-    broker: Broker,
-    env: Env,
-    storage: MemoryStorage,
+    pub(crate) broker: Broker,
+    pub(crate) env: Env,
+    pub(crate) storage: MemoryStorage,
 }
 
 /// How a life went.
@@ -79,13 +102,35 @@ enum Life {
 impl World {
     /// An empty world.
     pub fn new(env: Env, plan: Plan) -> Self {
-        let disk = MemoryStorage::new(&env, plan.disk.clone());
+        // The disk's clock is right whatever the broker's shows (E-R2).
+        let disk_env = Env { clock: Clock::simulated(env.clock.wall_ms()), ..env.clone() };
+        let disk = MemoryStorage::new(&disk_env, plan.disk.clone());
         let tree = MemoryMeta::new(&env);
         let network = Network::new(&env);
         let recorder = Recorder::new(env.clock.clone());
         let rng = env.rng.fork();
-        let endings = BTreeMap::new();
-        Self { env, disk, tree, network, recorder, plan, endings, rng, starts: 0 }
+        let (met, known, earlier) = (BTreeMap::new(), Known::default(), None);
+        Self {
+            env,
+            disk,
+            tree,
+            network,
+            recorder,
+            plan,
+            met,
+            known,
+            rng,
+            starts: 0,
+            wall: Arc::default(),
+            counts: Counts::default(),
+            ghosts: Ghosts::default(),
+            earlier,
+        }
+    }
+
+    /// Counts something that happened.
+    pub(crate) fn meet(&mut self, what: impl Into<String>) {
+        *self.met.entry(what.into()).or_default() += 1;
     }
 
     fn config(&self) -> BrokerConfig {
@@ -93,12 +138,13 @@ impl World {
             num_partitions: 1,
             auto_create_topics_enable: false,
             offsets_topic_num_partitions: 2,
+            group_snapshot_bytes: 1 << 10,
             group_initial_rebalance_delay_ms: 100,
             group_min_session_timeout_ms: 1_000,
             log_retention_check_interval: Duration::from_millis(700),
             requests_in_flight: 16,
             receive_bytes: 1 << 20,
-            answer_bytes: 1 << 20,
+            answer_bytes: self.plan.answer_bytes,
             send_stall_timeout: Duration::from_secs(10),
             stop_step_timeout: Duration::from_secs(5),
             log: LogOptions {
@@ -113,16 +159,17 @@ impl World {
     }
 
     fn ended(&mut self, how: &str) {
-        *self.endings.entry(how.to_owned()).or_default() += 1;
+        self.meet(format!("process {how}"));
         self.recorder.note(format!("process over: {how}"));
     }
 
     /// Starts a process; a crash that was planned for it may come first. `None`: it did not start, and
     /// is gone.
-    async fn start(&mut self, storage: MemoryStorage) -> Option<Process> {
+    pub(crate) async fn start(&mut self, storage: MemoryStorage) -> Option<Process> {
         self.starts += 1;
         let env = Env { tasks: Tasks::new(), rng: self.env.rng.fork(), ..self.env.clone() };
-        let store = planted::store(self.plan.planted, Arc::new(storage.clone()), &env, self.starts);
+        let store = observed(Arc::new(storage.clone()), self.counts.clone());
+        let store = planted::store(self.plan.planted, store, &env, self.starts);
         let tree = planted::meta(self.plan.planted, Arc::new(self.tree.handle()), self.starts);
         let meta = Meta::new(tree, env.clone());
         let mut registry = Registry::default();
@@ -165,7 +212,10 @@ impl World {
     }
 
     /// Ends what is left of a process.
-    async fn bury(&mut self, process: Process) {
+    pub(crate) async fn bury(&mut self, process: Process) {
+        if process.broker.metrics().retention_advances.get() > 0 {
+            self.meet("log retention");
+        }
         process.storage.crash_after(NEVER, Crash::Kill);
         self.network.listen(None);
         process.storage.crash(Crash::Kill);
@@ -197,7 +247,14 @@ impl World {
             self.env.clock.sleep(Duration::from_millis(self.rng.u64(1..200))).await;
         }
         let Some(process) = process else { return };
-        match self.live(&process, time).await {
+        let lived = match self.live(&process, time / 2).await {
+            Life::Over => {
+                self.remember_files(process.broker.dir());
+                self.live(&process, time / 2).await
+            }
+            other => other,
+        };
+        match lived {
             Life::Over => {}
             Life::Ended(Ended::Fatal(why)) => self.ended_by_itself("flush failed", &why),
             Life::Ended(Ended::Fenced(why)) => {
@@ -207,8 +264,28 @@ impl World {
                 self.recorder.push(What::Broken(format!("panic in task {task}")));
             }
         }
+        let dir = process.broker.dir();
         self.end(process, ending).await;
+        if self.plan.trim_at_ghosts {
+            let ghosts = damage::ghosts(&self.disk, dir);
+            if !ghosts.is_empty() {
+                self.meet("ghost of an older leader epoch");
+                self.recorder.note(format!("ghosts: {ghosts:?}"));
+            }
+            *self.ghosts.lock().unwrap_or_else(PoisonError::into_inner) = ghosts;
+        }
         self.env.clock.sleep(Duration::from_millis(self.rng.u64(1..200))).await;
+    }
+
+    /// Copies a directory's files as they are now: to be put back later.
+    fn remember_files(&mut self, dir: BrokerDir) {
+        if !self.plan.kinds.damage {
+            return;
+        }
+        let files = self.disk.files().into_iter().filter(|path| path.dir() == Some(dir));
+        let copies = files.filter_map(|path| self.disk.copy(&path).map(|copy| (path, copy)));
+        let copies: Vec<_> = copies.collect();
+        self.known.copies.extend(copies);
     }
 
     fn ended_by_itself(&mut self, how: &str, why: &str) {
@@ -227,7 +304,7 @@ impl World {
     }
 
     /// Ends a process as planned (it may be dead already).
-    async fn end(&mut self, process: Process, ending: Ending) {
+    pub(crate) async fn end(&mut self, process: Process, ending: Ending) {
         match ending {
             Ending::Kill => self.ended("kill"),
             Ending::PowerLoss => {
@@ -245,7 +322,10 @@ impl World {
                     stopped = process.broker.stop() => Some(stopped),
                 };
                 match stopped {
-                    Some(Ok(())) => self.ended("clean stop"),
+                    Some(Ok(())) => {
+                        self.known.clean.insert(process.broker.dir());
+                        self.ended("clean stop");
+                    }
                     Some(Err(error)) => self.ended_by_itself("unclean stop", &error.to_string()),
                     None => self.ended("while stopping"),
                 }
@@ -258,7 +338,9 @@ impl World {
                     tokio::select! {
                         biased;
                         () = process.storage.crashed() => {}
-                        _ = stop => {}
+                        stopped = stop => if stopped.is_ok() {
+                            self.known.clean.insert(process.broker.dir());
+                        },
                     }
                     self.ended("step while stopping");
                 } else {
@@ -283,12 +365,23 @@ impl World {
                 self.env.clock.sleep(Duration::from_millis(250)).await;
                 continue;
             };
+            let snapshot_after = Duration::from_millis(self.rng.u64(0..1_500));
+            let (clock, tree) = (self.env.clock.clone(), self.tree.handle());
+            let (earlier, recorder) = (&mut self.earlier, self.recorder.clone());
+            let snapshot = async {
+                let started = recorder.moment();
+                clock.sleep(snapshot_after).await;
+                let served = started..recorder.moment();
+                *earlier = Some(Earlier { snapshot: tree.snapshot(), served });
+                std::future::pending::<String>().await
+            };
             let ended = tokio::select! {
                 biased;
                 // The sender outlives this call.
                 _ = phase.wait_for(|phase| *phase == Phase::Over) => return Some(process),
                 ended = process.broker.ended() => format!("{ended:?}"),
                 task = process.env.tasks.panicked() => format!("panic in task {task}"),
+                ended = snapshot => ended,
             };
             failed += 1;
             self.recorder.push(What::Broken(format!("ended without faults: {ended}")));
@@ -297,12 +390,16 @@ impl World {
         None
     }
 
-    /// Ends the healed process, and starts the one that is read from for the last time.
-    pub async fn restart_for_the_last_time(&mut self, process: Option<Process>) -> Option<Process> {
+    /// Ends the healed process as planned.
+    pub async fn end_healed(&mut self, process: Option<Process>) {
         if let Some(process) = process {
             let ending = self.plan.last_ending;
             self.end(process, ending).await;
         }
+    }
+
+    /// Starts the process that is read from for the last time.
+    pub async fn start_for_the_last_time(&mut self) -> Option<Process> {
         let storage = self.disk.handle_for_new_process();
         let process = self.start(storage).await;
         if process.is_none() {

@@ -3,10 +3,13 @@
 //! Events stand in the order in which they happened (one thread, one list); the number of an event is
 //! therefore a moment, and «before» means a smaller number. Two runs of one seed have equal lists.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use talos_common::{Clock, TopicPartitionId};
+use talos_protocol::ErrorCode;
 use tokio::time::Instant;
 
 /// One batch of one producer: unique in a run, whatever became of it and however often it was sent.
@@ -84,6 +87,8 @@ pub enum What {
         values: Arc<[Arc<str>]>,
         /// Its sequence numbers.
         stamp: Option<Stamp>,
+        /// The timestamp of its records: the right time when it was made, in milliseconds.
+        time_ms: i64,
     },
     /// What became of the latest attempt of a batch.
     Answer {
@@ -136,6 +141,8 @@ pub enum What {
     Retained {
         /// Which partition.
         tp: TopicPartitionId,
+        /// Only records that are older than this, in milliseconds; `None`: also others.
+        keep_ms: Option<i64>,
     },
     /// A partition's topic is about to be deleted.
     Deleting {
@@ -171,6 +178,47 @@ pub enum What {
         /// What.
         offset: i64,
     },
+    /// In this run the broker has little memory for answers: a fetch may come back without records.
+    Tight,
+    /// A batch was sent for which the producer wants no answer.
+    Silent {
+        /// Which batch.
+        batch: BatchId,
+    },
+    /// A fetch that had to wait was answered with records.
+    Waited,
+    /// An offset was asked for by time.
+    Timed {
+        /// The moment before the request was sent.
+        begun: usize,
+        /// Where.
+        tp: TopicPartitionId,
+        /// The time asked for, in milliseconds since the Unix epoch.
+        time_ms: i64,
+        /// The first record at or after it and its time; `None`: there is none.
+        found: Option<(i64, i64)>,
+    },
+    /// Where a leader epoch ends was asked for, and answered.
+    EpochEnd {
+        /// The moment before the request was sent.
+        begun: usize,
+        /// Where.
+        tp: TopicPartitionId,
+        /// The epoch asked for.
+        asked: i32,
+        /// The newest epoch up to it that has records; -1: none.
+        epoch: i32,
+        /// Where that ends (exclusive); -1: none.
+        end: i64,
+    },
+    /// Files of the stopped broker were damaged. Of these partitions (and, where one is no topic of the
+    /// clients, of groups) acknowledged records may be lost without anything that could show it (E-J15).
+    Damaged {
+        /// What was done.
+        what: String,
+        /// Which partitions.
+        excused: Vec<TopicPartitionId>,
+    },
     /// All that a partition holds at the very end, read after a last restart without faults.
     Final {
         /// Which partition.
@@ -203,17 +251,47 @@ pub struct Recorder {
     origin: Instant,
     clock: Clock,
     events: Arc<Mutex<Vec<Event>>>,
+    decoded: Arc<Mutex<BTreeMap<Bytes, Values>>>,
 }
+
+/// The values of a batch's records, with their distances from the batch's base offset.
+pub type Values = Arc<[(i64, Arc<str>)]>;
 
 impl Recorder {
     /// An empty list; time begins now.
     pub fn new(clock: Clock) -> Self {
-        Self { origin: clock.now(), clock, events: Arc::default() }
+        let (events, decoded) = (Arc::default(), Arc::default());
+        Self { origin: clock.now(), clock, events, decoded }
     }
 
     /// The present moment: the number of the next event.
     pub fn moment(&self) -> usize {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The right time, in milliseconds since the Unix epoch, whatever the broker's clock shows.
+    pub fn now_ms(&self) -> i64 {
+        let since = self.clock.now().saturating_duration_since(self.origin).as_millis();
+        crate::START_MS.saturating_add(i64::try_from(since).unwrap_or(i64::MAX))
+    }
+
+    /// What the very same bytes of a batch were found to hold before, or now by `decode`: clients read
+    /// the same batches again and again.
+    ///
+    /// # Errors
+    /// Those of `decode`, which are not remembered.
+    pub fn decoded(
+        &self,
+        batch: &Bytes,
+        decode: impl FnOnce() -> Result<Values, String>,
+    ) -> Result<Values, String> {
+        let mut known = self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(values) = known.get(batch) {
+            return Ok(Arc::clone(values));
+        }
+        let values = decode()?;
+        known.insert(Bytes::copy_from_slice(batch), Arc::clone(&values));
+        Ok(values)
     }
 
     /// Adds an event.
@@ -232,6 +310,43 @@ impl Recorder {
     pub fn history(&self) -> Vec<Event> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// What clients met, and how often, as far as the events show it.
+pub fn counts(history: &[Event]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    let mut unknown = BTreeSet::new();
+    for event in history {
+        if let What::Answer { batch, outcome: Outcome::Unknown } = &event.what {
+            unknown.insert(*batch);
+        }
+        let met = match &event.what {
+            What::Trimmed { low, .. } if *low > 0 => "client deleted records",
+            What::Answer { batch, outcome: Outcome::Acknowledged(_) }
+                if unknown.contains(batch) =>
+            {
+                "client acknowledged after unknown"
+            }
+            What::Answer { outcome: Outcome::Refused(code), .. }
+                if *code == ErrorCode::KafkaStorageError.code() =>
+            {
+                "client refused for want of storage"
+            }
+            What::Answer { outcome: Outcome::Unknown, .. } => "client outcome unknown",
+            What::Waited => "client long poll answered",
+            What::Committed { .. } => "client commit",
+            What::Timed { .. } => "client offset by time",
+            What::EpochEnd { .. } => "client end of a leader epoch",
+            What::Silent { .. } => "client produce without an answer",
+            What::Deleting { .. } => "client deletes a topic",
+            What::Note(note) if note == "group snapshot" => "group snapshot",
+            What::Note(note) if note == "left the group: 0" => "client left a group",
+            What::Note(note) if note == "create partitions: Some(0)" => "client partitions created",
+            _ => continue,
+        };
+        *counts.entry(met.to_owned()).or_default() += 1;
+    }
+    counts
 }
 
 /// A number that differs when any event of any moment differs (FNV-1a over their text).

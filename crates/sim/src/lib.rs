@@ -11,19 +11,22 @@
 //! reach its aim in bounded virtual time; then one more restart, and everything is read. Invariant: a
 //! run depends on its [`Plan`] alone, so two runs of one seed have equal histories.
 
+mod aftermath;
 mod chaos;
 pub mod checkers;
 mod clients;
 pub mod cluster;
+mod damage;
 pub mod history;
 pub mod network;
+mod observed;
 pub mod plan;
 pub mod planted;
 mod verify;
 pub mod wire;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 
 use talos_common::{Env, Tasks};
@@ -98,9 +101,11 @@ async fn run_plan(plan: Plan) -> Report {
     let env = Env::simulated(plan.seed, START_MS);
     let mut world = World::new(env, plan.clone());
     let (phase, mut phases) = watch::channel(Phase::Faulty);
+    if world.plan.answer_bytes < plan::AMPLE_BYTES {
+        world.recorder.push(What::Tight);
+    }
     let storm = Tasks::new();
     let chaos = Chaos::new(&world);
-    let wall_jumps = chaos.wall_jumps();
     storm.spawn("chaos", chaos.run());
     let clients = Tasks::new();
     let names = start_clients(&world, &clients, &phases);
@@ -109,6 +114,7 @@ async fn run_plan(plan: Plan) -> Report {
     }
     storm.abort();
     chaos::heal(&world);
+    world.damaged(&phases).await;
     world.recorder.note("healed");
     phase.send_replace(Phase::Healed);
     let (clock, recorder) = (world.env.clock.clone(), world.recorder.clone());
@@ -126,15 +132,18 @@ async fn run_plan(plan: Plan) -> Report {
             world.recorder.push(What::Stuck(name));
         }
     }
-    let process = world.restart_for_the_last_time(process).await;
+    world.end_healed(process).await;
+    let older = world.with_older_metadata(&phases).await;
+    let process = world.start_for_the_last_time().await;
     if process.is_some() {
         let reader = Client::new(1_000, &world.env, &world.network, &world.recorder, &phases);
         verify::read_everything(reader).await;
     }
     world.finish(process).await;
-    let history = world.recorder.history();
+    let mut history = world.recorder.history();
+    aftermath::compare(&mut history, older);
     let mut faults = chaos::counts(&world);
-    faults.insert("wall clock jump".into(), wall_jumps.load(Ordering::Relaxed));
+    faults.extend(history::counts(&history));
     let violations = checkers::check_all(&history);
     Report { plan, history, faults, violations }
 }
@@ -144,7 +153,8 @@ fn start_clients(world: &World, tasks: &Tasks, phases: &watch::Receiver<Phase>) 
     let client = |id| Client::new(id, &world.env, &world.network, &world.recorder, phases);
     let plan = &world.plan;
     let mut names = vec!["admin 0".to_owned()];
-    tasks.spawn("admin", clients::admin::run(client(0)));
+    let ghosts = plan.trim_at_ghosts.then(|| Arc::clone(&world.ghosts));
+    tasks.spawn("admin", clients::admin::run(client(0), ghosts));
     for id in 10..10 + plan.producers {
         names.push(format!("producer {id}"));
         tasks.spawn("producer", clients::producer::run(client(id), plan.clone()));

@@ -8,6 +8,9 @@ use talos_storage::memory::{Latency, Layout, MemoryOptions};
 
 use crate::planted::Planted;
 
+/// Memory that all answers of a run together do not need.
+pub const AMPLE_BYTES: usize = 256 << 20;
+
 /// How one life of the broker's process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
@@ -42,8 +45,14 @@ pub struct Kinds {
     pub meta: bool,
     /// Connections that are slow, chopped or cut.
     pub network: bool,
-    /// The wall clock jumps.
+    /// The broker's wall clock jumps; those of the clients and of the disk are right.
     pub wall: bool,
+    /// Everything stands still at times, and goes on late.
+    pub pause: bool,
+    /// Files are damaged while the broker is stopped, and put right again later.
+    pub damage: bool,
+    /// At the end, on a copy of everything, the metadata come back as they were earlier.
+    pub older_metadata: bool,
 }
 
 /// A run's settings.
@@ -65,6 +74,8 @@ pub struct Plan {
     pub sort_bytes: u64,
     /// See [`Plan::sort_bytes`].
     pub segment_bytes: u64,
+    /// Memory of the broker for answers. With less than [`AMPLE_BYTES`] a fetch may get nothing.
+    pub answer_bytes: usize,
     /// How many producers; every second one is idempotent.
     pub producers: u32,
     /// How many consumers.
@@ -75,6 +86,8 @@ pub struct Plan {
     pub depth: usize,
     /// Most bytes of one record's value.
     pub value_bytes: usize,
+    /// Whether records are deleted up to where a lost process left a ghost (E-W14).
+    pub trim_at_ghosts: bool,
     /// How the process ends before everything is read for the last time.
     pub last_ending: Ending,
     /// A bug to plant; `None` in honest runs.
@@ -94,17 +107,24 @@ impl Plan {
             meta: likely(),
             network: likely(),
             wall: rng.chance(300_000),
+            pause: rng.chance(200_000),
+            damage: rng.chance(220_000),
+            older_metadata: rng.chance(100_000),
         };
         let ending = || pick(&rng, &ENDINGS);
         let lives = (0..rng.usize(1..5)).map(|_| ending()).collect();
         let layouts = [Layout::Exact, Layout::Preallocated, Layout::Recycled];
         let disk = MemoryOptions {
-            file_bytes: pick(&rng, &[24 << 10, 64 << 10, 256 << 10]),
+            file_bytes: pick(&rng, &[12 << 10, 24 << 10, 64 << 10, 256 << 10]),
             appends_in_flight: rng.usize(1..5),
             layout: pick(&rng, &layouts),
             append_latency: Latency { min_us: 50, max_us: pick(&rng, &[500, 4_000, 20_000]) },
             call_latency: Latency { min_us: 10, max_us: 500 },
         };
+        // Damage is to meet all kinds of files.
+        let is_sorted = kinds.damage && rng.chance(600_000);
+        let sort_bytes = pick(&rng, &[4 << 10, 32 << 10, 1 << 30]);
+        let segment_bytes = pick(&rng, &[4 << 10, 32 << 10, 64 << 20]);
         Self {
             seed,
             kinds,
@@ -112,14 +132,16 @@ impl Plan {
             disk,
             lane_bytes: pick(&rng, &[6 << 10, 64 << 10]),
             tail_cache_bytes: pick(&rng, &[2 << 10, 256 << 10]),
-            sort_bytes: pick(&rng, &[4 << 10, 32 << 10, 1 << 30]),
-            segment_bytes: pick(&rng, &[4 << 10, 32 << 10, 64 << 20]),
+            sort_bytes: if is_sorted { 4 << 10 } else { sort_bytes },
+            segment_bytes: if is_sorted { 4 << 10 } else { segment_bytes },
+            answer_bytes: pick(&rng, &[1 << 20, AMPLE_BYTES]),
             producers: u32::try_from(rng.u64(2..4)).unwrap_or(2),
             consumers: u32::try_from(rng.u64(1..3)).unwrap_or(1),
             members: u32::try_from(rng.u64(0..3)).unwrap_or(1),
             depth: rng.usize(1..6),
             value_bytes: pick(&rng, &[20, 200, 900]),
             last_ending: pick(&rng, &[Ending::Kill, Ending::PowerLoss, Ending::Stop]),
+            trim_at_ghosts: rng.chance(350_000),
             planted: None,
         }
     }

@@ -9,8 +9,12 @@ use crate::clients::reading::Ask;
 use crate::clients::{CHURN, Client, ORDERS, SHORT, Topic};
 use crate::history::{Data, End, What};
 
+/// Where groups keep what they know.
+const GROUPS: &str = "__consumer_offsets";
 /// Tries of one partition.
 const TRIES: u32 = 20;
+/// The same where some may be refused for good.
+const SERVED_TRIES: u32 = 4;
 
 pub(crate) async fn read_everything(mut client: Client) {
     for name in [ORDERS, SHORT, CHURN] {
@@ -19,8 +23,54 @@ pub(crate) async fn read_everything(mut client: Client) {
             continue;
         };
         for tp in topic.tps() {
-            let data = read(&mut client, &topic, tp).await;
+            let data = read(&mut client, &topic, tp, TRIES).await.map_err(|why| why.to_string());
             client.recorder.push(What::Final { tp, data });
+        }
+    }
+    look_at_groups(&mut client).await;
+}
+
+/// Whether groups were written anew and the records before that deleted (E-G2).
+async fn look_at_groups(client: &mut Client) {
+    let Ok(Some(topic)) = client.look_up(GROUPS, false).await else { return };
+    for tp in topic.tps() {
+        if let Ok(Ok(first)) = client.list(&topic, tp, End::First).await
+            && first > 0
+        {
+            client.recorder.note("group snapshot");
+        }
+    }
+}
+
+/// What is served of each partition now, and why not.
+pub(crate) async fn read_what_is_served(
+    client: &mut Client,
+) -> Vec<(&'static str, TopicPartitionId, Result<Data, Unread>)> {
+    let mut all = Vec::new();
+    for name in [ORDERS, SHORT, CHURN] {
+        let Some(topic) = find(client, name).await else { continue };
+        for tp in topic.tps() {
+            let data = read(client, &topic, tp, SERVED_TRIES).await;
+            all.push((name, tp, data));
+        }
+    }
+    all
+}
+
+/// Why a partition could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// The broker said so, where and with which code.
+    Code(i64, i16),
+    /// For another reason.
+    Other(String),
+}
+
+impl std::fmt::Display for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(at, code) => write!(f, "at {at}: error {code}"),
+            Self::Other(why) => f.write_str(why),
         }
     }
 }
@@ -36,13 +86,18 @@ async fn find(client: &mut Client, name: &'static str) -> Option<Topic> {
 }
 
 /// All of a partition, from its log start to its watermark.
-async fn read(client: &mut Client, topic: &Topic, tp: TopicPartitionId) -> Result<Data, String> {
-    let mut why = String::from("no answer");
-    'again: for _ in 0..TRIES {
+async fn read(
+    client: &mut Client,
+    topic: &Topic,
+    tp: TopicPartitionId,
+    tries: u32,
+) -> Result<Data, Unread> {
+    let mut why = Unread::Other("no answer".into());
+    'again: for _ in 0..tries {
         let mut next = match client.list(topic, tp, End::First).await {
             Ok(Ok(first)) => first,
             Ok(Err(code)) => {
-                why = format!("its start: error {code}");
+                why = Unread::Code(0, code);
                 client.back_off().await;
                 continue;
             }
@@ -71,13 +126,14 @@ async fn read(client: &mut Client, topic: &Topic, tp: TopicPartitionId) -> Resul
                         return Ok(Data { log_start: start, high_watermark: end, records });
                     }
                     if next == before {
-                        why = format!("nothing at {next}, below the watermark {end}");
+                        let text = format!("nothing at {next}, below the watermark {end}");
+                        why = Unread::Other(text);
                         client.back_off().await;
                         continue 'again;
                     }
                 }
                 Some(Err(code)) => {
-                    why = format!("at {next}: error {code}");
+                    why = Unread::Code(next, code);
                     client.back_off().await;
                     continue 'again;
                 }

@@ -147,7 +147,7 @@ impl Small {
     /// When that is refused, as it is while files are open for writing.
     pub fn read_only(&self, on: bool) -> Result<()> {
         let mut mount = process::command("mount");
-        mount.arg("-o").arg(if on { "remount,ro" } else { "remount,rw" }).arg(&self.at);
+        mount.arg("-o").arg(if on { "remount,bind,ro" } else { "remount,bind,rw" }).arg(&self.at);
         process::check(mount, "mount", b"", TOOL_LIMIT).map(drop)
     }
 

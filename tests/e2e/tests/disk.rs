@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     }
     let mut suite: Suite<Ground> = Suite::new("disk");
     suite.add("full_refuses_produce_serves_all_else_and_heals", full::refuses_and_heals);
+    suite.add("full_deleting_a_topic_makes_room", full::deleting_makes_room);
     suite.add("full_killed_and_started_again", full::killed_and_started_again);
     suite.add("full_to_the_last_byte_refuses_metadata_and_heals", full::metadata_refuses_and_heals);
     suite.add("slow_sync_bounds_memory_and_reads_go_on", sync::slow);
@@ -26,9 +27,5 @@ fn main() -> ExitCode {
     suite.add("moved_data_folder_ends_the_process", place::moved);
     suite.add("removed_journal_is_never_acknowledged_into", place::removed_journal);
     suite.add("read_only_and_forbidden_folders_say_what_to_do", place::not_ours);
-    if std::env::var_os("TALOS_E2E_OPEN_BUGS").is_some() {
-        // The sorter's record of what may go waits for a journal, which waits for room: never.
-        suite.add("full_deleting_a_topic_makes_room", full::deleting_makes_room);
-    }
     suite.run()
 }

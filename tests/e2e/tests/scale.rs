@@ -1,6 +1,7 @@
 //! Many partitions on one broker: what each costs in memory and files, and that all are served after a
 //! kill and after a clean stop. `TALOS_E2E_PARTITIONS` of them (20,000).
 #![allow(clippy::print_stdout, reason = "says what it measured")]
+#![allow(clippy::disallowed_methods, reason = "real processes in real time; nothing is simulated")]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -16,6 +16,8 @@ pub struct GroupMemory {
     /// Said in the log since it was last below the limit.
     said: AtomicBool,
     waiting: ByteBudget,
+    /// Bytes that wait in the queues of all shards, whether or not somebody waits for them.
+    queued_bytes: AtomicUsize,
 }
 
 /// What one shard counts; taken back when dropped.
@@ -23,16 +25,19 @@ pub struct GroupMemory {
 pub(super) struct Account {
     memory: Arc<GroupMemory>,
     bytes: usize,
+    queued_bytes: usize,
 }
 
 impl GroupMemory {
-    /// At most about `limit_bytes` for groups, and `waiting_bytes` for requests that wait for an append.
+    /// At most about `limit_bytes` for groups, and `waiting_bytes` for requests that wait for an append,
+    /// and as much for what is to be appended.
     pub fn new(limit_bytes: usize, waiting_bytes: usize) -> Self {
         Self {
             limit_bytes,
             used_bytes: AtomicUsize::new(0),
             said: AtomicBool::new(false),
             waiting: ByteBudget::new(waiting_bytes),
+            queued_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -63,6 +68,11 @@ impl GroupMemory {
         self.used_bytes().saturating_add(bytes) > limit_bytes
     }
 
+    /// Whether so much waits to be appended that only what is small may join it.
+    pub(super) fn is_queue_full(&self) -> bool {
+        self.queued_bytes.load(Ordering::Relaxed) >= self.waiting.limit_bytes()
+    }
+
     /// The budget of requests that wait for an append.
     pub(super) fn waiting(&self) -> &ByteBudget {
         &self.waiting
@@ -71,7 +81,7 @@ impl GroupMemory {
 
 impl Account {
     pub(super) fn new(memory: Arc<GroupMemory>) -> Self {
-        Self { memory, bytes: 0 }
+        Self { memory, bytes: 0, queued_bytes: 0 }
     }
 
     pub(super) fn memory(&self) -> &GroupMemory {
@@ -79,18 +89,27 @@ impl Account {
     }
 
     pub(super) fn set(&mut self, bytes: usize) {
-        let used_bytes = &self.memory.used_bytes;
-        if bytes >= self.bytes {
-            used_bytes.fetch_add(bytes - self.bytes, Ordering::Relaxed);
-        } else {
-            used_bytes.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
-        }
+        change(&self.memory.used_bytes, self.bytes, bytes);
         self.bytes = bytes;
+    }
+
+    pub(super) fn set_queued(&mut self, bytes: usize) {
+        change(&self.memory.queued_bytes, self.queued_bytes, bytes);
+        self.queued_bytes = bytes;
+    }
+}
+
+fn change(count: &AtomicUsize, from: usize, to: usize) {
+    if to >= from {
+        count.fetch_add(to - from, Ordering::Relaxed);
+    } else {
+        count.fetch_sub(from - to, Ordering::Relaxed);
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
         self.set(0);
+        self.set_queued(0);
     }
 }

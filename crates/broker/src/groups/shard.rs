@@ -264,16 +264,18 @@ impl Shard {
             Some(Code::InvalidRequest)
         } else if self.is_full() && !self.groups.contains_key(&request.group_id) {
             Some(Code::PolicyViolation)
-        } else if self.is_full() && request.member_id.is_empty() {
-            Some(Code::GroupMaxSizeReached)
-        } else if self.is_growth_refused(
-            protocols_bytes(&request.protocols),
-            self.group(&request.group_id).map_or(0, |group| group.member_bytes(&request.member_id)),
-        ) {
+        } else if (self.is_full() && request.member_id.is_empty()) || self.refuses_growth(request) {
             Some(Code::GroupMaxSizeReached)
         } else {
             None
         }
+    }
+
+    /// Whether a member joins with more than there is room for.
+    fn refuses_growth(&self, request: &JoinRequest) -> bool {
+        let group = self.group(&request.group_id);
+        let present = group.map_or(0, |group| group.member_bytes(&request.member_id));
+        self.is_growth_refused(protocols_bytes(&request.protocols), present)
     }
 
     /// Whether what is there may not grow from `present` bytes to `next`.
@@ -306,6 +308,8 @@ impl Shard {
         let present = self.group(&request.group_id).map_or(0, Group::assignment_bytes);
         let code = match self.groups.contains_key(&request.group_id) {
             _ if request.group_id.is_empty() => Code::InvalidGroupId,
+            // While the log stands still, the same assignment may be sent again and again.
+            _ if sent > 0 && self.account.memory().is_queue_full() => Code::CoordinatorNotAvailable,
             _ if self.is_growth_refused(sent, present) => Code::CoordinatorNotAvailable,
             true => {
                 return self.with_group(&request.group_id, |group, config, fx| {
@@ -386,6 +390,7 @@ impl Shard {
             && let Some(write) = self.queue.pop_front()
         {
             self.queued_bytes = self.queued_bytes.saturating_sub(write.bytes());
+            self.account.set_queued(self.queued_bytes);
             if batch.push(&write.records) {
                 batch.writes.push(write);
             } else {
@@ -455,6 +460,7 @@ impl Shard {
         }
         let write = Write { group, records, after };
         self.queued_bytes += write.bytes();
+        self.account.set_queued(self.queued_bytes);
         self.queue.push_back(write);
     }
 

@@ -4,8 +4,9 @@
 //! bytes of the request or of the answer budget are used up; the first batch of an answer comes whole
 //! however large it is (KIP-74). With less than `min_bytes` it waits up to `max_wait_ms` on the
 //! watermarks of its partitions: one wake-up per flush, and only changed partitions are looked at
-//! again. Without memory for an answer it waits as long, and then answers without records. An error of
-//! any partition answers at once. 5 adds the log start, 9 leader epochs
+//! again. An error of any partition answers at once. Memory for an answer is waited for as long, at
+//! least five seconds; then it is KAFKA_STORAGE_ERROR, after which clients ask again, because an empty
+//! answer would say that there is nothing (P3). 5 adds the log start, 9 leader epochs
 //! (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), 11 racks (ignored), 12 `last_fetched_epoch`, 13 topic
 //! ids.
 //!
@@ -36,7 +37,7 @@ use crate::topics::TopicRef;
 /// Records found before there is enough are kept while waiting if they are no more than this.
 const KEEP_BYTES: usize = 64 << 10;
 /// Memory for an answer is waited for at least this long, whatever the request's `max_wait_ms`.
-const LEAST_WAIT: Duration = Duration::from_millis(100);
+const LEAST_WAIT: Duration = Duration::from_secs(5);
 const READ_COMMITTED: i8 = 1;
 
 pub(crate) async fn handle(
@@ -53,7 +54,8 @@ pub(crate) async fn handle(
     let limit = usize::try_from(limit).unwrap_or(0);
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(limit);
     let isolation_level = request.isolation_level;
-    let mut fetch = Fetch::new(shared, context.version, &request, limit, deadline);
+    let mut fetch = Fetch::new(shared, context.version, &request, limit);
+    fetch.room_until = deadline.max(fetch.room_until);
     // From here on nothing of the frame is needed.
     drop(request);
     context.release();
@@ -120,19 +122,17 @@ struct Fetch {
     limit: usize,
     /// What the slots found, together.
     bytes: usize,
-    /// Until when memory is waited for.
-    deadline: Instant,
+    /// Until when memory for the first records is waited for.
+    room_until: Instant,
+    /// A partition found none in time.
+    starved: bool,
 }
 
 impl Fetch {
-    fn new(
-        shared: &Shared,
-        version: i16,
-        request: &FetchRequest,
-        limit: usize,
-        deadline: Instant,
-    ) -> Self {
-        let mut fetch = Self { topics: Vec::new(), slots: Vec::new(), limit, bytes: 0, deadline };
+    fn new(shared: &Shared, version: i16, request: &FetchRequest, limit: usize) -> Self {
+        let room_until = shared.env.clock.now() + LEAST_WAIT;
+        let (topics, slots) = (Vec::new(), Vec::new());
+        let mut fetch = Self { topics, slots, limit, bytes: 0, room_until, starved: false };
         // A partition that is asked for twice is answered once, as in Kafka.
         let mut seen = BTreeSet::new();
         for topic in &request.topics {
@@ -178,8 +178,9 @@ impl Fetch {
         // What it had counts as read again: it lies in front of what is new.
         let others = self.bytes - slot.found.bytes;
         // A whole first batch only while nothing else is in the answer.
+        let whole = others == 0 && !self.starved;
         let room = self.limit.saturating_sub(others);
-        slot.read(shared, room, others == 0, self.deadline).await;
+        self.starved |= !slot.read(shared, room, whole, self.room_until).await;
         self.bytes = others + slot.found.bytes;
     }
 
@@ -204,6 +205,7 @@ impl Fetch {
 
     /// Reads again what was let go of.
     async fn complete(&mut self, shared: &Shared) {
+        self.room_until = shared.env.clock.now() + LEAST_WAIT;
         for key in 0..self.slots.len() {
             let is_gone = |slot: &Slot| slot.found.bytes > 0 && slot.found.records.is_empty();
             if self.slots.get(key).is_some_and(is_gone) {
@@ -233,6 +235,16 @@ impl Fetch {
     }
 }
 
+/// Memory for an answer, if there is some. Fetches at the tail have some to themselves, which those that
+/// read files can not use up.
+fn try_take(shared: &Shared, log: &PartitionLog, offset: i64, bytes: usize) -> Option<ByteLease> {
+    let tail = log.is_at_tail(offset).then_some(&shared.answers_tail);
+    // What is larger than all of it would be taken for less than it is.
+    let fits = tail.filter(|tail| bytes <= tail.limit_bytes());
+    let own = fits.and_then(|tail| tail.try_take(bytes));
+    own.or_else(|| shared.answers.try_take(bytes))
+}
+
 impl Slot {
     fn new(topic: usize, asked: &FetchPartition, log: Result<Arc<PartitionLog>, Failure>) -> Self {
         Self {
@@ -256,36 +268,48 @@ impl Slot {
         }
     }
 
-    /// Reads at most `room` bytes; `whole`: the first batch even if it is larger.
-    async fn read(&mut self, shared: &Shared, room: usize, whole: bool, deadline: Instant) {
-        let Ok(log) = &self.log else { return };
+    /// Reads at most `room` bytes; `whole`: the first batch even if it is larger. False: there was no
+    /// memory for it until `room_until`.
+    async fn read(
+        &mut self,
+        shared: &Shared,
+        room: usize,
+        whole: bool,
+        room_until: Instant,
+    ) -> bool {
+        let Ok(log) = &self.log else { return true };
         self.found.records = Records::new();
         self.found.lease = None;
+        let offsets = log.offsets();
+        if offsets.high_watermark == self.offset && log.ended().is_none() {
+            // Nothing to read takes no memory.
+            self.found = Found { offsets: Some(offsets), ..Found::default() };
+            return true;
+        }
         let limit = self.max_bytes.min(room);
         // Memory for a file's bytes is taken before it is read. Only an empty-handed fetch waits for
-        // it, so nobody holds memory while waiting for more. Fetches at the tail have some to themselves,
-        // which those that read files can not use up.
-        let tail = log.is_at_tail(self.offset).then_some(&shared.answers_tail);
-        let try_take = |bytes: usize| {
-            let own = tail.and_then(|tail| tail.try_take(bytes));
-            own.or_else(|| shared.answers.try_take(bytes))
-        };
-        let clock = &shared.env.clock;
-        let left = deadline.saturating_duration_since(clock.now()).max(LEAST_WAIT);
-        let reserved = match try_take(limit) {
-            None if whole => clock.timeout(left, shared.answers.take(limit)).await,
+        // it, so nobody holds memory while waiting for more.
+        let reserved = match try_take(shared, log, self.offset, limit) {
+            None if whole => {
+                let clock = &shared.env.clock;
+                let left = room_until.saturating_duration_since(clock.now());
+                clock.timeout(left, shared.answers.take(limit)).await
+            }
             reserved => reserved,
         };
         if reserved.is_none() && log.ended().is_none() {
-            // The client asks again.
-            self.found = Found { offsets: Some(log.offsets()), ..Found::default() };
-            return;
+            self.found = Found { offsets: Some(offsets), ..Found::default() };
+            if whole {
+                let message = "there was no memory for an answer in time";
+                self.log = Err(Failure::new(ErrorCode::KafkaStorageError, message));
+            }
+            return !whole;
         }
         match log.read(self.offset, limit, whole).await {
             Ok(read) => {
                 let lease = match read.bytes {
                     0 => None,
-                    bytes => try_take(bytes).or(reserved),
+                    bytes => try_take(shared, log, self.offset, bytes).or(reserved),
                 };
                 let records = Records::from(read.records);
                 let offsets = Some(read.offsets);
@@ -296,6 +320,7 @@ impl Slot {
                 self.log = Err(error.into());
             }
         }
+        true
     }
 
     fn answer(self, isolation_level: i8, leases: &mut Vec<ByteLease>) -> PartitionData {

@@ -54,7 +54,7 @@ impl Dump {
         }
         for (number, len) in sorted {
             let path = FilePath::Sorted { dir, number };
-            let named = Some(catalog.names(number));
+            let named = Some(catalog.file(number).map(|file| file.index_crc));
             let report = self.read_runs(&path, len, named, progress).await?;
             self.ready.push_back(report);
         }

@@ -15,21 +15,23 @@ use crate::runs::{self, Block, RunEntry, RunFileError, RunIndex, Stated};
 const WINDOW_BYTES: u64 = 4 << 20;
 
 impl Dump {
-    /// Reads and verifies one sorted journal or segment of `len` bytes.
+    /// Reads and verifies one sorted journal or segment of `len` bytes. `named` is `None` for a segment,
+    /// else the checksum of its index as a catalog states it, if one names it.
     pub(super) async fn read_runs(
         &mut self,
         path: &FilePath,
         len: u64,
-        named: Option<bool>,
+        named: Option<Option<u32>>,
         progress: &mut Progress<'_>,
     ) -> Result<FileReport, StorageError> {
         let mut report = FileReport::new(path.clone(), Some(len));
-        let loss = if named == Some(false) { Loss::Unneeded } else { Loss::Records };
+        let loss = if named == Some(None) { Loss::Unneeded } else { Loss::Records };
         if self.options.cluster.is_none() {
             self.options.cluster = runs::stated_cluster(&self.storage, path).await?;
         }
         let cluster = self.options.cluster.unwrap_or_default();
-        let found = runs::read_index(&self.storage, path, Stated::listed(len), cluster).await;
+        let stated = Stated { index_crc: named.flatten(), ..Stated::listed(len) };
+        let found = runs::read_index(&self.storage, path, stated, cluster).await;
         let index = match found {
             Ok(found) => {
                 for (position, what) in found.repaired {
@@ -57,7 +59,11 @@ impl Dump {
         progress(len.saturating_sub(told));
         report.damage.sort_by_key(|damage| damage.position);
         let manifest = manifest(&index);
-        report.content = Some(Content::Runs(RunsReport { runs, manifest, named }));
+        report.content = Some(Content::Runs(RunsReport {
+            runs,
+            manifest,
+            named: named.map(|crc| crc.is_some()),
+        }));
         Ok(report)
     }
 }

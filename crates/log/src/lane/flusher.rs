@@ -244,8 +244,11 @@ impl Flusher {
                 return Ok(());
             }
             let worth = self.has_batches && self.writer.is_some() && self.retry.is_none();
-            if self.parts.lane.take_roll() && worth {
-                self.next_file().await?;
+            if self.parts.lane.take_roll()
+                && worth
+                && let Some(error) = self.next_file().await?
+            {
+                tracing::debug!(%error, "no new journal file yet");
             }
         }
         while self.in_flight.len() < self.depth {
@@ -255,7 +258,8 @@ impl Flusher {
                     self.in_flight.extend(started);
                 }
                 Next::NoRoom if self.in_flight.is_empty() && self.is_time_for_a_file() => {
-                    if !self.next_file().await? {
+                    if let Some(error) = self.next_file().await? {
+                        self.stall(&error);
                         return Ok(());
                     }
                 }
@@ -516,11 +520,10 @@ impl Flusher {
         }
     }
 
-    /// Makes the next file the lane's, closing the present one if it still works; `false` when the store
-    /// takes none now: the lane is stalled then, producers hear a definite error, and it is tried again
-    /// after a pause. The present file stays as long as no later one may have a header, which would end
-    /// it where that says.
-    async fn next_file(&mut self) -> Result<bool, LaneEnd> {
+    /// Makes the next file the lane's, closing the present one if it still works. Gives why the store takes
+    /// none, if it does not: then the present file stays, unless a later one may have a header, which ends it
+    /// where that says.
+    async fn next_file(&mut self) -> Result<Option<StorageError>, LaneEnd> {
         let old = Old { writer: self.writer.take(), mask: self.mask };
         let index = (self.index_since, self.touched.clone());
         let next = match self.next.take() {
@@ -543,8 +546,7 @@ impl Flusher {
                     self.writer = old.writer;
                 }
                 self.roll_or_end(&error)?;
-                self.stall(&error);
-                return Ok(false);
+                return Ok(Some(error));
             }
         };
         self.retry = None;
@@ -557,10 +559,10 @@ impl Flusher {
         self.parts.current_file.send_replace(number);
         self.durable = LanePosition { file: number, position: end };
         self.content_end = self.content_end.max(self.stated);
-        Ok(true)
+        Ok(None)
     }
 
-    /// Refuses producers until there is a file.
+    /// Refuses producers, with a definite error, until there is a file: it is asked for again after a pause.
     fn stall(&mut self, error: &StorageError) {
         tracing::warn!(%error, "no new journal file: produce is refused");
         self.parts.lane.stall(&error.to_string());

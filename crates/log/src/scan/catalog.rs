@@ -68,9 +68,14 @@ impl Catalogs {
         self.parts().into_iter().flat_map(|parts| parts.files.values())
     }
 
+    /// The live sorted journal `number`.
+    pub(crate) fn file(&self, number: u64) -> Option<&SortedFile> {
+        self.parts()?.files.get(&number)
+    }
+
     /// Whether `number` is live.
     pub(crate) fn names(&self, number: u64) -> bool {
-        self.parts().is_some_and(|parts| parts.files.contains_key(&number))
+        self.file(number).is_some()
     }
 
     /// What the runs of a partition that `leader_epoch` wrote hold.

@@ -9,9 +9,10 @@ use super::files::Exchange;
 use super::{PassError, Sorter};
 use crate::format::{self, Frame, SORTED_END_BYTES, SORTED_FILE_BYTES, SortedEnd, SortedFile};
 
-/// Control frames in one flush have at most so many bytes; and a part of a file, where files are small.
+/// Control frames in one flush have at most so many bytes; and a small part of a file, so that a catalog
+/// needs no room that a file near its end does not have.
 const FLUSH_BYTES: u64 = 256 << 10;
-const FLUSHES_PER_FILE: u64 = 32;
+const FLUSHES_PER_FILE: u64 = 128;
 /// Of a sorted frame, without its entries.
 const SORTED_FRAME_BYTES: usize = 24;
 

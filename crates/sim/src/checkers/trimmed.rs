@@ -15,7 +15,7 @@ pub fn check(history: &[Event]) -> Vec<Violation> {
     let mut asked: BTreeMap<_, Vec<(usize, i64)>> = BTreeMap::new();
     for (moment, event) in history.iter().enumerate() {
         match &event.what {
-            What::Retained { tp } => {
+            What::Retained { tp, .. } => {
                 free.insert(*tp);
             }
             What::Trimming { tp, below } => {

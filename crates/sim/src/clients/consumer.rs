@@ -55,6 +55,22 @@ async fn round(
             }
         }
     }
+    if client.rng.chance(60_000) && name != CHURN {
+        let ago_ms = i64::try_from(client.rng.u64(0..3_000)).unwrap_or(0);
+        let time_ms = client.recorder.now_ms() - ago_ms;
+        let epoch = i32::try_from(client.rng.u64(0..6)).unwrap_or(0);
+        for tp in topic.tps() {
+            if client.find_by_time(&topic, tp, time_ms).await.is_err()
+                || client.end_of_epoch(&topic, tp, epoch).await.is_err()
+            {
+                return client.back_off().await;
+            }
+        }
+    }
+    if name == CHURN && client.rng.chance(100_000) {
+        // It may have more partitions by now.
+        topics.remove(name);
+    }
     let ask = Ask {
         max_wait_ms: crate::plan::pick(&client.rng, &[0, 20, 400]),
         min_bytes: crate::plan::pick(&client.rng, &[0, 1, 600]),

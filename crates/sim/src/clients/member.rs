@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use talos_common::TopicPartitionId;
 use talos_protocol::messages::join_group::JoinGroupRequestProtocol;
+use talos_protocol::messages::leave_group::MemberIdentity;
 use talos_protocol::messages::offset_commit::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
@@ -12,7 +13,7 @@ use talos_protocol::messages::offset_fetch::OffsetFetchRequestTopic;
 use talos_protocol::messages::sync_group::SyncGroupRequestAssignment;
 use talos_protocol::messages::{
     FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, JoinGroupResponse,
-    OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
+    LeaveGroupRequest, OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
 };
 use talos_protocol::{ErrorCode, Str};
 
@@ -32,6 +33,8 @@ struct Member {
     client: Client,
     group: u32,
     member_id: Str,
+    /// A static member comes back as itself.
+    instance_id: Option<Str>,
     tp: TopicPartitionId,
 }
 
@@ -41,7 +44,9 @@ pub(crate) async fn run(mut client: Client, group: u32) {
     let topic = client.wait_for(ORDERS).await;
     let tp = TopicPartitionId { topic: topic.id, partition: 0 };
     // A new member has no id yet.
-    let mut member = Member { client, group, member_id: Str::from(""), tp };
+    let is_static = client.rng.chance(400_000);
+    let instance_id = is_static.then(|| Str::from(format!("instance-{}", client.id)));
+    let mut member = Member { client, group, member_id: Str::from(""), instance_id, tp };
     let mut healed_at = None;
     loop {
         if member.client.is_healed() && healed_at.is_none() {
@@ -53,7 +58,10 @@ pub(crate) async fn run(mut client: Client, group: u32) {
             break;
         }
         match member.join().await {
-            Ok(Some(joined)) => member.live(&joined).await,
+            Ok(Some(joined)) => {
+                member.live(&joined).await;
+                member.leave_at_times().await;
+            }
             Ok(None) | Err(Lost) => member.client.back_off().await,
         }
     }
@@ -82,6 +90,7 @@ impl Member {
             session_timeout_ms: 1_500,
             rebalance_timeout_ms: 1_500,
             member_id: self.member_id.clone(),
+            group_instance_id: self.instance_id.clone(),
             protocol_type: Str::from("consumer"),
             protocols: vec![protocol],
             ..Default::default()
@@ -93,7 +102,7 @@ impl Member {
                 self.member_id = answer.member_id.detached();
                 return Ok(None);
             }
-            Some(ErrorCode::UnknownMemberId) => {
+            Some(ErrorCode::UnknownMemberId | ErrorCode::FencedInstanceId) => {
                 self.member_id = Str::from("");
                 return Ok(None);
             }
@@ -120,6 +129,7 @@ impl Member {
             group_id: self.group_id(),
             generation_id: joined.generation_id,
             member_id: self.member_id.clone(),
+            group_instance_id: self.instance_id.clone(),
             assignments,
             ..Default::default()
         };
@@ -150,9 +160,37 @@ impl Member {
             group_id: self.group_id(),
             generation_id: joined.generation,
             member_id: self.member_id.clone(),
-            ..Default::default()
+            group_instance_id: self.instance_id.clone(),
         };
         Ok(self.client.wire.call(3, &request).await?.error_code == 0)
+    }
+
+    /// Says goodbye, or forgets who it was: then a static member comes back as itself, and another is
+    /// missed only when its session is over.
+    async fn leave_at_times(&mut self) {
+        match self.client.rng.u64(0..8) {
+            0 => {
+                let member = MemberIdentity {
+                    member_id: self.member_id.clone(),
+                    group_instance_id: self.instance_id.clone(),
+                    reason: None,
+                };
+                let request = LeaveGroupRequest {
+                    group_id: self.group_id(),
+                    members: vec![member],
+                    ..Default::default()
+                };
+                if let Ok(answer) = self.client.wire.call(4, &request).await {
+                    self.client.recorder.note(format!("left the group: {}", answer.error_code));
+                }
+                self.member_id = Str::from("");
+            }
+            1 => {
+                self.client.wire.disconnect();
+                self.member_id = Str::from("");
+            }
+            _ => {}
+        }
     }
 
     /// Commits an offset above the committed one.
@@ -175,6 +213,7 @@ impl Member {
             group_id: self.group_id(),
             generation_id_or_member_epoch: joined.generation,
             member_id: self.member_id.clone(),
+            group_instance_id: self.instance_id.clone(),
             topics,
             ..Default::default()
         };

@@ -18,9 +18,10 @@ use super::{CHURN, Client, ORDERS, SHORT, Topic, means_refresh};
 use crate::history::{BatchId, Outcome, Stamp, What};
 use crate::plan::{Plan, pick};
 
-const CODECS: [Compression; 5] = [
+const CODECS: [Compression; 6] = [
     Compression::None,
     Compression::None,
+    Compression::Zstd,
     Compression::Lz4,
     Compression::Snappy,
     Compression::Gzip,
@@ -32,6 +33,7 @@ struct Batch {
     id: BatchId,
     values: Arc<[Arc<str>]>,
     stamp: Option<Stamp>,
+    time_ms: i64,
     bytes: bytes::Bytes,
     /// Whether some attempt has an unknown outcome.
     is_unknown: bool,
@@ -155,6 +157,10 @@ impl Producer {
         }
         self.was_refused = false;
         self.give_up_some(&topic);
+        if name == CHURN && self.client.rng.chance(100_000) {
+            // It may have more partitions by now.
+            self.topics.remove(name);
+        }
     }
 
     async fn begin_session(&mut self) -> bool {
@@ -175,7 +181,7 @@ impl Producer {
     /// Makes new batches for a partition.
     fn fill(&mut self, tp: TopicPartitionId) {
         let rng = &self.client.rng;
-        let now_ms = self.client.clock.wall_ms();
+        let time_ms = self.client.recorder.now_ms();
         let (session, producer) = (self.session, self.client.id);
         let lane = self.lanes.entry(tp).or_default();
         let wanted = rng.usize(1..=self.depth);
@@ -193,10 +199,10 @@ impl Producer {
                 lane.sequence += i32::try_from(count).unwrap_or(0);
             }
             for value in values.iter() {
-                builder.push(&NewRecord::value(now_ms, value.to_string()));
+                builder.push(&NewRecord::value(time_ms, value.to_string()));
             }
             let bytes = builder.build().unwrap_or_default();
-            lane.waiting.push_back(Batch { id, values, stamp, bytes, is_unknown: false });
+            lane.waiting.push_back(Batch { id, values, stamp, time_ms, bytes, is_unknown: false });
         }
     }
 
@@ -218,8 +224,8 @@ impl Producer {
                 batches.push((tp, batch.id));
                 let records = Some(Records::from(batch.bytes));
                 partition_data.push(PartitionProduceData { index: tp.partition, records });
-                let (batch, values, stamp) = (batch.id, batch.values, batch.stamp);
-                self.client.recorder.push(What::Attempt { batch, tp, values, stamp });
+                let Batch { id: batch, values, stamp, time_ms, .. } = batch;
+                self.client.recorder.push(What::Attempt { batch, tp, values, stamp, time_ms });
             }
             if batches.is_empty() {
                 break;
@@ -229,10 +235,23 @@ impl Producer {
                 topic_id: Uuid(topic.id.0),
                 partition_data,
             }];
-            let acks = pick(&self.client.rng, &[-1, 1]);
+            // Who wants no answer does not send again.
+            let is_silent = !self.is_idempotent && self.client.rng.chance(40_000);
+            let acks = if is_silent { 0 } else { pick(&self.client.rng, &[-1, 1]) };
             let timeout_ms = pick(&self.client.rng, &[30, 500, 3_000]);
             let request = ProduceRequest { transactional_id: None, acks, timeout_ms, topic_data };
             match self.client.wire.send(version, &request).await {
+                Ok(_) if is_silent => {
+                    self.all_unknown(&batches);
+                    for (tp, batch) in batches {
+                        self.client.recorder.push(What::Silent { batch });
+                        if let Some(lane) = self.lanes.get_mut(&tp) {
+                            lane.waiting.retain(|waiting| waiting.id != batch);
+                        }
+                    }
+                    // What moved up comes with the next round.
+                    return (sent, true);
+                }
                 Ok(correlation_id) => {
                     sent.push(Sent { correlation_id, topic: topic.clone(), batches });
                 }

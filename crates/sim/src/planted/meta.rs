@@ -1,24 +1,43 @@
-//! Metadata that loses the roots of all partitions when a process first uses it.
+//! Metadata that lose the roots of all partitions when a process first uses them, or of which epoch the
+//! records before a root's end were.
 
 use std::sync::Arc;
+
+use talos_log::root::Root;
 
 use talos_meta::MetaStore;
 use talos_meta::store::{BoxFuture, Node, Op, Result, Version, Watch};
 use tokio::sync::OnceCell;
 
 #[derive(Debug)]
-struct WithoutRoots {
+struct Broken {
     inner: Arc<dyn MetaStore>,
-    done: OnceCell<()>,
+    /// Whether the roots are gone, where they are to go.
+    lost: Option<OnceCell<()>>,
 }
 
 pub(super) fn without_roots(inner: Arc<dyn MetaStore>) -> Arc<dyn MetaStore> {
-    Arc::new(WithoutRoots { inner, done: OnceCell::new() })
+    Arc::new(Broken { inner, lost: Some(OnceCell::new()) })
 }
 
-impl WithoutRoots {
+pub(super) fn without_end_epochs(inner: Arc<dyn MetaStore>) -> Arc<dyn MetaStore> {
+    Arc::new(Broken { inner, lost: None })
+}
+
+impl Broken {
     async fn lose(&self) {
-        self.done.get_or_init(|| async { lose_below(&*self.inner).await.unwrap_or(()) }).await;
+        let Some(lost) = &self.lost else { return };
+        lost.get_or_init(|| async { lose_below(&*self.inner).await.unwrap_or(()) }).await;
+    }
+
+    fn show(&self, path: &str, node: Node) -> Node {
+        match Root::decode(&node.value) {
+            Ok(root) if self.lost.is_none() && path.starts_with("/roots/") => {
+                let value = Root { end_epoch: None, ..root }.encode();
+                Node { value, ..node }
+            }
+            Ok(_) | Err(_) => node,
+        }
     }
 }
 
@@ -36,12 +55,12 @@ async fn lose_below(store: &dyn MetaStore) -> Result<()> {
     Ok(())
 }
 
-impl MetaStore for WithoutRoots {
+impl MetaStore for Broken {
     fn get(&self, path: &str) -> BoxFuture<'_, Result<Option<Node>>> {
         let path = path.to_owned();
         Box::pin(async move {
             self.lose().await;
-            self.inner.get(&path).await
+            Ok(self.inner.get(&path).await?.map(|node| self.show(&path, node)))
         })
     }
 
@@ -57,7 +76,9 @@ impl MetaStore for WithoutRoots {
         let path = path.to_owned();
         Box::pin(async move {
             self.lose().await;
-            self.inner.read_children(&path).await
+            let children = self.inner.read_children(&path).await?;
+            let folder = format!("{path}/");
+            Ok(children.into_iter().map(|(name, node)| (name, self.show(&folder, node))).collect())
         })
     }
 

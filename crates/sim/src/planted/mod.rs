@@ -10,6 +10,7 @@ use std::sync::Arc;
 use talos_common::Env;
 use talos_meta::MetaStore;
 use talos_storage::Storage;
+use talos_storage::memory::{Latency, Layout, MemoryOptions};
 
 use crate::network::Accept;
 use crate::plan::{Ending, Kinds, Plan};
@@ -19,7 +20,7 @@ use crate::plan::{Ending, Kinds, Plan};
 pub enum Planted {
     /// What is acknowledged is in the page cache only. The store lies.
     AcknowledgeBeforeFlush,
-    /// At times a produce request is answered as if it had been stored, and is not. In the network.
+    /// One produce request in a thousand is answered as if it had been stored, and is not. In the network.
     DropABatch,
     /// Appends are visible before they are written. A writer that resolves early.
     VisibleBeforeWritten,
@@ -32,12 +33,16 @@ pub enum Planted {
     TornMiddleAsTornEnd,
     /// A root is forgotten at a restart, and with it the log start and the end offset. In the metadata.
     EndOffsetBackToZero,
+    /// Recovery takes a ghost of an older leader epoch for the truth: nothing bounds the older epochs
+    /// (E-W14), because frames in the store do not say where their leader epoch starts, and roots in the
+    /// metadata not of which epoch their last record is.
+    AdoptAGhost,
     /// Journals of former broker epochs are deleted while they are still needed. In the store.
     DeleteJournalTooEarly,
 }
 
 /// All of them.
-pub const ALL: [Planted; 8] = [
+pub const ALL: [Planted; 9] = [
     Planted::AcknowledgeBeforeFlush,
     Planted::DropABatch,
     Planted::VisibleBeforeWritten,
@@ -46,6 +51,7 @@ pub const ALL: [Planted; 8] = [
     Planted::TornMiddleAsTornEnd,
     Planted::EndOffsetBackToZero,
     Planted::DeleteJournalTooEarly,
+    Planted::AdoptAGhost,
 ];
 
 impl Planted {
@@ -71,9 +77,12 @@ fn calm(seed: u64, bug: Planted) -> Plan {
         // Lost answers make producers send again.
         network: bug == Planted::ForgetTheDedupeState,
         wall: false,
+        pause: false,
+        damage: false,
+        older_metadata: false,
     };
     let ending = match bug {
-        Planted::AcknowledgeBeforeFlush => Ending::PowerLoss,
+        Planted::AcknowledgeBeforeFlush | Planted::AdoptAGhost => Ending::PowerLoss,
         Planted::DropABatch
         | Planted::VisibleBeforeWritten
         | Planted::ServePastTheWatermark
@@ -82,7 +91,34 @@ fn calm(seed: u64, bug: Planted) -> Plan {
         | Planted::EndOffsetBackToZero
         | Planted::DeleteJournalTooEarly => Ending::Kill,
     };
-    Plan { kinds: none, lives: vec![ending; 4], last_ending: ending, ..Plan::of_seed(seed) }
+    let plan =
+        Plan { kinds: none, lives: vec![ending; 4], last_ending: ending, ..Plan::of_seed(seed) };
+    match bug {
+        Planted::AdoptAGhost => with_ghosts(plan),
+        _ => plan,
+    }
+}
+
+/// Power goes while several flushes are under way, so that a later one may be there without an earlier
+/// one; and what is left of it is where the log starts when the next process dies.
+fn with_ghosts(plan: Plan) -> Plan {
+    let disk = MemoryOptions {
+        file_bytes: 256 << 10,
+        appends_in_flight: 4,
+        layout: Layout::Preallocated,
+        append_latency: Latency { min_us: 50, max_us: 20_000 },
+        ..plan.disk
+    };
+    Plan {
+        disk,
+        lives: vec![Ending::PowerLoss; 8],
+        lane_bytes: 64 << 10,
+        sort_bytes: 1 << 30,
+        producers: 3,
+        depth: 5,
+        trim_at_ghosts: true,
+        ..plan
+    }
 }
 
 pub(crate) fn lies(planted: Option<Planted>) -> bool {
@@ -100,6 +136,7 @@ pub(crate) fn store(
         Some(Planted::VisibleBeforeWritten) => store::early(inner, env),
         Some(Planted::TornMiddleAsTornEnd) => store::torn(inner, start),
         Some(Planted::DeleteJournalTooEarly) => store::deleting(inner, env),
+        Some(Planted::AdoptAGhost) => store::unbounded(inner),
         Some(
             Planted::AcknowledgeBeforeFlush
             | Planted::DropABatch
@@ -119,6 +156,7 @@ pub(crate) fn meta(
 ) -> Arc<dyn MetaStore> {
     match planted {
         Some(Planted::EndOffsetBackToZero) if start > 1 => meta::without_roots(inner),
+        Some(Planted::AdoptAGhost) if start > 1 => meta::without_end_epochs(inner),
         Some(_) | None => inner,
     }
 }

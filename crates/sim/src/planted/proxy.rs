@@ -18,7 +18,7 @@ use crate::wire::read_frame;
 /// What it does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Bug {
-    /// Keeps one produce request in twenty for itself, and answers it.
+    /// Keeps one produce request in a thousand for itself, and answers it.
     DropABatch,
     /// States a watermark below what an answer has, one answer in ten.
     PastTheWatermark,
@@ -97,7 +97,7 @@ impl Proxy {
         let (header, mut request) = frame::decode_request::<ProduceRequest>(body).ok()?;
         match self.bug {
             Bug::DropABatch => {
-                if self.rng.chance(50_000)
+                if self.rng.chance(1_000)
                     && let Some(answer) = self.forged(&header, &request)
                 {
                     return Some(answer);

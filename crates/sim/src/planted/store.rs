@@ -1,14 +1,23 @@
 //! Stores that break their word.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use talos_common::{BrokerDir, Env};
+use talos_log::format::{BATCH_PREFIX_BYTES, Frame};
+use talos_protocol::batch::{CRC_START, crc32c};
 use talos_storage::{
     AppendFuture, BoxFuture, FileInfo, FilePath, Prefix, Result, Storage, Traits, Writer,
 };
+
+use crate::damage::journal::{Journal, Placed};
+
+/// No file of a memory disk has more bytes.
+const FILE_BYTES: u64 = 1 << 20;
+/// Where batch frames and open frames say where their leader epoch's own records start.
+const EPOCH_START: Range<usize> = 36..44;
 
 /// Which word.
 #[derive(Debug)]
@@ -17,6 +26,9 @@ enum Bug {
     Early,
     /// The last third of each journal file that an earlier process wrote reads as zeros.
     Torn { own: Mutex<BTreeSet<BrokerDir>> },
+    /// Frames that an earlier process wrote do not say where their leader epoch starts, so that nothing
+    /// bounds older epochs (E-W14). With the changed files.
+    Unbounded { own: Mutex<BTreeSet<BrokerDir>>, files: Mutex<BTreeMap<FilePath, Bytes>> },
     /// A sealed directory's journals are deleted as soon as something is appended elsewhere.
     Deleting { sealed: Arc<Mutex<BTreeSet<BrokerDir>>> },
 }
@@ -39,6 +51,11 @@ pub(super) fn torn(inner: Arc<dyn Storage>, start: u64) -> Arc<dyn Storage> {
     Arc::new(Broken { inner, env: None, bug: Bug::Torn { own: Mutex::default() } })
 }
 
+pub(super) fn unbounded(inner: Arc<dyn Storage>) -> Arc<dyn Storage> {
+    let bug = Bug::Unbounded { own: Mutex::default(), files: Mutex::default() };
+    Arc::new(Broken { inner, env: None, bug })
+}
+
 pub(super) fn deleting(inner: Arc<dyn Storage>, env: &Env) -> Arc<dyn Storage> {
     let bug = Bug::Deleting { sealed: Arc::default() };
     Arc::new(Broken { inner, env: Some(env.clone()), bug })
@@ -50,14 +67,66 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Where the bytes of a file stop being zeros, seen from its end, and two thirds of that.
 async fn shown(storage: &dyn Storage, path: &FilePath) -> Result<u64> {
-    let all = storage.read(path, 0..1 << 20).await?;
+    let all = storage.read(path, 0..FILE_BYTES).await?;
     let content = all.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     Ok(content as u64 / 3 * 2)
 }
 
+/// The same journal without where leader epochs start.
+fn without_starts(path: &FilePath, content: &[u8]) -> Bytes {
+    let journal = Journal::read(path, content);
+    let mask = journal.frames.iter().find_map(|placed| match &placed.frame {
+        Frame::Header(header) => Some(header.mask()),
+        _ => None,
+    });
+    let mut out = BytesMut::from(content);
+    for Placed { at, end, frame } in &journal.frames {
+        let is_batch = matches!(frame, Frame::Batch(..));
+        if !is_batch && !matches!(frame, Frame::Open { .. }) {
+            continue;
+        }
+        let (at, end) = (usize::try_from(*at).unwrap_or(0), usize::try_from(*end).unwrap_or(0));
+        let covered = if is_batch { BATCH_PREFIX_BYTES + CRC_START } else { end - at };
+        let Some(frame) = out.get_mut(at..end) else { continue };
+        if let Some(start) = frame.get_mut(EPOCH_START) {
+            start.copy_from_slice(&i64::MAX.to_le_bytes());
+        }
+        let crc = crc32c(frame.get(8..covered).unwrap_or_default()) ^ mask.unwrap_or(0);
+        if let Some(field) = frame.get_mut(4..8) {
+            field.copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+    out.freeze()
+}
+
+impl Broken {
+    /// What a reader sees instead of a file that an earlier process wrote, where it is another.
+    async fn shown_instead(&self, path: &FilePath) -> Result<Option<Bytes>> {
+        match &self.bug {
+            Bug::Early | Bug::Deleting { .. } => Ok(None),
+            Bug::Torn { .. } => {
+                let shown = usize::try_from(shown(&*self.inner, path).await?).unwrap_or(usize::MAX);
+                let all = self.inner.read(path, 0..FILE_BYTES).await?;
+                let mut all = BytesMut::from(&*all);
+                all.iter_mut().skip(shown).for_each(|byte| *byte = 0);
+                Ok(Some(all.freeze()))
+            }
+            Bug::Unbounded { files, .. } => {
+                if let Some(known) = lock(files).get(path) {
+                    return Ok(Some(known.clone()));
+                }
+                let all = self.inner.read(path, 0..FILE_BYTES).await?;
+                let changed = without_starts(path, &all);
+                lock(files).insert(path.clone(), changed.clone());
+                Ok(Some(changed))
+            }
+        }
+    }
+}
+
 impl Storage for Broken {
     fn make_dir(&self, dir: BrokerDir) -> BoxFuture<'_, Result<()>> {
-        if let Bug::Torn { own } = &self.bug {
+        if let Bug::Torn { own } | Bug::Unbounded { own, .. } = &self.bug {
             lock(own).insert(dir);
         }
         self.inner.make_dir(dir)
@@ -69,7 +138,7 @@ impl Storage for Broken {
             let (Some(env), bug) = (&self.env, &self.bug) else { return Ok(inner) };
             let sealed = match bug {
                 Bug::Deleting { sealed } => Some((Arc::clone(sealed), Arc::clone(&self.inner))),
-                Bug::Early | Bug::Torn { .. } => None,
+                Bug::Early | Bug::Torn { .. } | Bug::Unbounded { .. } => None,
             };
             let (env, appends) = (env.clone(), 0);
             Ok(Box::new(BrokenWriter { inner, env, sealed, appends }) as Box<dyn Writer>)
@@ -77,19 +146,20 @@ impl Storage for Broken {
     }
 
     fn read(&self, path: &FilePath, range: Range<u64>) -> BoxFuture<'_, Result<Bytes>> {
-        let Bug::Torn { own } = &self.bug else { return self.inner.read(path, range) };
+        let own = match &self.bug {
+            Bug::Torn { own } | Bug::Unbounded { own, .. } => own,
+            Bug::Early | Bug::Deleting { .. } => return self.inner.read(path, range),
+        };
         let is_old = matches!(path, FilePath::Journal { dir, .. } if !lock(own).contains(dir));
         if !is_old {
             return self.inner.read(path, range);
         }
         let path = path.clone();
         Box::pin(async move {
-            let shown = shown(&*self.inner, &path).await?;
             let read = self.inner.read(&path, range.clone()).await?;
-            let mut read = BytesMut::from(&*read);
-            let keep = usize::try_from(shown.saturating_sub(range.start)).unwrap_or(usize::MAX);
-            read.iter_mut().skip(keep).for_each(|byte| *byte = 0);
-            Ok(read.freeze())
+            let Some(instead) = self.shown_instead(&path).await? else { return Ok(read) };
+            let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(instead.len());
+            Ok(instead.slice(index(range.start)..index(range.end)))
         })
     }
 

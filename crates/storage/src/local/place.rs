@@ -52,7 +52,7 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// How many names `file` has; `None` when the system does not say.
 pub(super) fn links(file: &File) -> Option<u64> {
-    rustix::fs::fstat(file).ok().map(|data| u64::from(data.st_nlink))
+    file.metadata().ok().map(|data| data.nlink())
 }
 
 /// Why `folder` cannot be written to, before anything depends on it.

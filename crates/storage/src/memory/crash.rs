@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use talos_common::Rng;
+use talos_common::{BrokerDir, Env, Rng};
 
 use super::MemoryStorage;
+use super::disk::Dir;
 use super::faults::Fault;
 use crate::FilePath;
 
@@ -94,6 +95,30 @@ impl MemoryStorage {
             let (content, now) = (copy.content.clone(), disk.clock.wall_ms());
             state.files.insert(copy.path.clone(), super::file::File::new(id, 0, content, now));
         });
+    }
+
+    /// Whether `dir` was made and is not deleted: a file put back there can matter.
+    pub fn has_dir(&self, dir: BrokerDir) -> bool {
+        self.disk.with(|state, _| state.dirs.get(&dir).is_some_and(|dir| *dir != Dir::Gone))
+    }
+
+    /// Another disk with the same directories and files as readers see them now, all of it durable,
+    /// without faults and writers; and the first process' handle on it.
+    pub fn fork(&self, env: &Env) -> Self {
+        let fork = Self::new(env, self.disk.options.clone());
+        let now = env.clock.wall_ms();
+        let (dirs, contents) = self.disk.with(|state, _| {
+            let contents = state.files.iter().map(|(path, file)| (path.clone(), file.content()));
+            (state.dirs.clone(), contents.collect::<Vec<_>>())
+        });
+        fork.disk.with(|state, _| {
+            state.dirs = dirs;
+            for (path, content) in contents {
+                let id = state.next_id();
+                state.files.insert(path, super::file::File::new(id, 0, content, now));
+            }
+        });
+        fork
     }
 
     /// Changes the content of `path`; false when it is missing.

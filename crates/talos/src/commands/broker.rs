@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use talos_broker::{Broker, BrokerConfig, Ended};
-use talos_common::{BrokerId, Env};
+use talos_common::{BrokerId, Env, Tasks};
 use talos_log::LogOptions;
 use talos_meta::{Error as MetaError, Meta, SqliteMeta};
 use talos_protocol::batch::TimestampType;
 use talos_storage::local::{Failure, LocalOptions, LocalStorage};
 use talos_storage::{Error as StorageError, ErrorKind, Storage};
 use tokio::net::TcpListener;
+use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::AdminHandle;
@@ -33,6 +34,34 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// of connections that are accepted only to be closed.
 const RESERVED_FILES: usize = 384;
 
+/// The thread on which journals are sorted, so that doing so keeps no connection's thread busy.
+struct Background(Option<Runtime>);
+
+impl Background {
+    fn start() -> anyhow::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("background").enable_all().build();
+        Ok(Self(Some(runtime.context("cannot start the background's thread")?)))
+    }
+
+    fn handle(&self) -> Handle {
+        match &self.0 {
+            Some(runtime) => runtime.handle().clone(),
+            // Taken when it is dropped.
+            None => unreachable!("the background has ended"),
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Waiting for its thread is not allowed here; its tasks were joined or are to be cut off.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// Runs the broker until `stop`, or until it ends by itself.
 ///
 /// # Errors
@@ -42,7 +71,8 @@ pub async fn run(
     admin: AdminHandle,
     stop: impl Future<Output = ()> + Clone + Send + 'static,
 ) -> anyhow::Result<()> {
-    let env = Env::system();
+    let background = Background::start()?;
+    let env = Env { tasks: Tasks::with_background(background.handle()), ..Env::system() };
     let _file_size = survive_file_size_limit()?;
     let listener = TcpListener::bind(&config.server.listen).await.with_context(|| {
         format!(

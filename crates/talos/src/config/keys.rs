@@ -120,8 +120,9 @@ section! {
 section! {
     /// Byte budgets. Their sum bounds the memory that messages take in the broker.
     "memory" => MemoryConfig {
-        /// Requests that were received and are not yet accepted. When it is used up, sockets are
-        /// not read any further.
+        /// Requests that were received, in part or whole, and are not yet accepted. When it is used up,
+        /// sockets are not read any further; one request at a time may go beyond it, so that requests that
+        /// came in part do not wait for each other.
         receive: ByteSize = "receive", size(ByteSize::mib(4), TIB), "128MiB";
         /// Batches that are accepted and not yet durable.
         lanes: ByteSize = "lanes", size(ByteSize::mib(4), TIB), "64MiB";

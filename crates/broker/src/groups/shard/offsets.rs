@@ -177,6 +177,9 @@ impl Shard {
         if group_id.is_empty() {
             return Err(Code::InvalidGroupId);
         }
+        if self.account.memory().is_queue_full() {
+            return Err(Code::CoordinatorNotAvailable);
+        }
         let entry = self.groups.get(group_id).ok_or(Code::GroupIdNotFound)?;
         match entry.group.state {
             State::Dead => Err(Code::CoordinatorNotAvailable),

@@ -265,3 +265,23 @@ fn p7_joins_that_are_never_finished_cost_their_place_for_a_minute_at_most() {
     sim.advance(60_000);
     assert_eq!(sim.shard.bytes(), 0);
 }
+
+#[test]
+fn p7_what_waits_for_a_log_that_stands_still_is_bounded_though_nobody_waits_for_it() {
+    let memory = Arc::new(GroupMemory::new(64 << 20, 4 << 20));
+    let mut sim = Sim::with(Config { memory, ..Config::default() });
+    let (id, join) = sim.start();
+    sim.advance(3_000);
+    sim.advance(3_000);
+    let generation = sim.joined(join).generation_id;
+    let assignment = vec![0; 900_000];
+    // Its leader gives up waiting and sends it again; nothing is appended.
+    let mut sync = || sim.ask_sync(&id, generation, &[(&id, &assignment)]);
+    let tokens: Vec<_> = (0..20).map(|_| sync()).collect();
+    let refused = |token: &&u64| sim.synced(**token).0 == Code::CoordinatorNotAvailable;
+    assert_eq!(tokens[5..].iter().filter(refused).count(), 15);
+    sim.flush();
+    assert_eq!(sim.state(), Some(State::Stable));
+    let again = sim.ask_sync(&id, generation, &[(&id, &assignment)]);
+    assert_eq!(sim.synced(again).0, Code::None);
+}
