@@ -203,7 +203,8 @@ async fn cut_off_merge(seed: u64, steps: u64, how: Crash) -> bool {
     for round in 0..9 {
         let running = case.start().await;
         case.work(&running).await;
-        if round % 3 == 0 {
+        // Sets of different sizes, so that there are not eight alike before there are nine in all.
+        for _ in 0..if round % 3 == 0 { 6 } else { 0 } {
             case.work(&running).await;
         }
         running.log.sort().await.unwrap();
