@@ -12,6 +12,7 @@ mod buffer;
 mod flusher;
 mod next_file;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use talos_common::ByteBudget;
@@ -22,6 +23,9 @@ use crate::limits::{Backlog, Limits};
 
 pub(crate) use buffer::{BatchFrame, Filled};
 pub(crate) use flusher::{Flusher, FlusherParts, control_room};
+
+/// Control frames that went aside are written in portions of about this part of a file.
+const ASIDE_PART: usize = 32;
 
 /// Why a lane takes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,8 +69,8 @@ struct Shared {
 #[derive(Debug)]
 struct Filling {
     buffer: buffer::Buffer,
-    /// Control frames whose order among the others means nothing.
-    aside: buffer::Buffer,
+    /// Control frames whose order among the others means nothing, in portions that fit into any file.
+    aside: VecDeque<buffer::Buffer>,
     state: State,
     /// The next file was asked for.
     roll: bool,
@@ -84,7 +88,7 @@ impl Lane {
     /// A lane that holds at most `room_bytes` of accepted and not yet durable bytes, and takes no
     /// batch above `max_frame_bytes`.
     pub(crate) fn new(room_bytes: usize, max_frame_bytes: usize, limits: Limits) -> Self {
-        let (buffer, aside) = (buffer::Buffer::default(), buffer::Buffer::default());
+        let (buffer, aside) = (buffer::Buffer::default(), VecDeque::new());
         let filling = Mutex::new(Filling { buffer, aside, state: State::Open, roll: false });
         let (work, room) = (Notify::new(), ByteBudget::new(room_bytes));
         Self { shared: Arc::new(Shared { filling, work, room, max_frame_bytes, limits }) }
@@ -144,11 +148,21 @@ impl Lane {
         let passes = frames.iter().all(|frame| {
             matches!(frame, Frame::Published { .. } | Frame::Sorted { .. } | Frame::Catalog { .. })
         });
-        let buffer = if passes { &mut filling.aside } else { &mut filling.buffer };
+        let buffer = if passes {
+            let most = self.shared.max_frame_bytes / ASIDE_PART;
+            filling.aside.pop_back_if(|last| last.bytes() < most)
+        } else {
+            Some(std::mem::take(&mut filling.buffer))
+        };
+        let mut buffer = buffer.unwrap_or_default();
         for frame in frames {
             buffer.push_frame(frame);
         }
         buffer.notify(durable);
+        match passes {
+            true => filling.aside.push_back(buffer),
+            false => filling.buffer = buffer,
+        }
         drop(filling);
         self.shared.work.notify_one();
         Ok(receiver)
@@ -182,8 +196,7 @@ impl Lane {
 
     /// Takes the control frames that may pass others.
     fn take_aside(&self) -> Option<Filled> {
-        let mut filling = self.filling();
-        (!filling.aside.is_empty()).then(|| filling.aside.take())
+        self.filling().aside.pop_front().map(|mut buffer| buffer.take())
     }
 
     /// Takes all else that waits; `None` when nothing does.
@@ -232,7 +245,36 @@ impl Lane {
         let mut filling = self.filling();
         filling.state = State::Ended(why.into());
         // Who waits for control frames hears that the lane is gone.
-        drop(filling.aside.take());
+        filling.aside.clear();
         (!filling.buffer.is_empty()).then(|| filling.buffer.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use talos_common::{Env, TopicId, TopicPartitionId};
+
+    use super::*;
+    use crate::logs::LogOptions;
+    use crate::metrics::LogMetrics;
+
+    #[test]
+    fn control_frames_of_any_number_are_written_in_portions_that_fit_into_any_file() {
+        let env = Env::simulated(1, 0);
+        let limits = Limits::new(&LogOptions::DEFAULT, 32 << 10, &env, LogMetrics::default());
+        let lane = Lane::new(8 << 10, 24 << 10, limits);
+        let mut heard = Vec::new();
+        for partition in 0..2_000 {
+            let partition = TopicPartitionId { topic: TopicId([7; 16]), partition };
+            let frame = Frame::Published { partition, end_offset: 1, root_generation: 1 };
+            heard.push(lane.push_control(&[frame]).unwrap());
+        }
+        let (mut frames, mut hears) = (0, 0);
+        while let Some(portion) = lane.take_aside() {
+            assert!(portion.bytes < 2 << 10, "{} bytes", portion.bytes);
+            frames += portion.frame_count();
+            hears += portion.waiting.len();
+        }
+        assert_eq!((frames, hears), (2_000, 2_000));
     }
 }

@@ -64,6 +64,11 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// Bytes of all frames.
+    pub(crate) fn bytes(&self) -> usize {
+        self.full.iter().map(|chunk| chunk.bytes.len()).sum::<usize>() + self.current.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.waiting.is_empty()
     }

@@ -218,9 +218,17 @@ impl Flusher {
                 tracing::debug!(%error, "no new journal file yet");
             }
         }
+        let mut fresh = false;
         while self.in_flight.len() < self.depth {
             match self.next_flush() {
+                Next::NoRoom if fresh => {
+                    let size = self.file_bytes;
+                    let why =
+                        format!("what waits does not fit into a journal file of {size} bytes");
+                    return Err(LaneEnd::Fatal(why));
+                }
                 Next::Flush(flush) => {
+                    fresh = false;
                     let started = self.write(flush);
                     self.in_flight.extend(started);
                 }
@@ -229,6 +237,7 @@ impl Flusher {
                         self.stall(&error);
                         return Ok(());
                     }
+                    fresh = true;
                 }
                 Next::NoRoom | Next::Nothing => return Ok(()),
             }
