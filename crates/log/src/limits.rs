@@ -7,9 +7,9 @@
 //! never held up: sorting itself needs both.
 //!
 //! [`ProducerRoom`] counts what is remembered of idempotent producers. Forgetting one that is still at work
-//! would let its next retry be written twice. So only those that have been idle for [`LEAST_IDLE`] at least
+//! would let its next retry be written twice. So only those that have been idle for [`LEAST_IDLE_MS`] at least
 //! may be forgotten before their time, the longest idle first; when that is not enough, *new* producers are
-//! refused.
+//! refused. Limits that nobody turns are constants here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -181,18 +181,13 @@ impl Backlog {
 
     /// The limit that is reached, for people.
     fn why(&self) -> String {
-        let size = |bytes: u64| ByteSize(bytes);
-        let (raw, raw_limit) = (self.raw_bytes(), self.inner.raw_limit);
+        let (raw, raw_limit) = (ByteSize(self.raw_bytes()), ByteSize(self.inner.raw_limit));
         let what = "batches that are not sorted yet take";
         if raw >= raw_limit {
-            return format!(
-                "{what} {} of journals, log.raw_limit is {}",
-                size(raw),
-                size(raw_limit)
-            );
+            return format!("{what} {raw} of journals, log.raw_limit is {raw_limit}");
         }
-        let (extents, limit) = (self.extent_bytes(), self.inner.extent_limit);
-        format!("{what} {} of memory, memory.positions is {}", size(extents), size(limit))
+        let (extents, limit) = (ByteSize(self.extent_bytes()), ByteSize(self.inner.extent_limit));
+        format!("{what} {extents} of memory, memory.positions is {limit}")
     }
 
     /// Waits for room, at most until [`DELAY`] after it ran out. Cancel safe.
@@ -210,6 +205,9 @@ impl Backlog {
             if inner.clock.timeout(left, opened).await.is_some() {
                 return Ok(());
             }
+        }
+        if self.is_open() {
+            return Ok(());
         }
         inner.metrics.refused();
         Err(self.why())

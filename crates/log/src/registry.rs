@@ -58,7 +58,9 @@ impl Registry {
     }
 
     pub(crate) fn remove(&self, id: TopicPartitionId) {
-        self.state().logs.remove(&id);
+        let gone = self.state().logs.remove(&id);
+        // Not under the lock: its end may wake others.
+        drop(gone);
         // What it held may go.
         self.inner.sort.notify_one();
     }

@@ -11,7 +11,8 @@
 //! sorted journals durable ─────────→ catalog frame durable ┴→ places exchanged → raw files deleted
 //! ```
 //!
-//! A pass that is cut off anywhere leaves files that nothing names.
+//! A pass that is cut off anywhere leaves files that nothing names. When the store has no room, a pass takes
+//! one of the own files and merges nothing.
 
 mod catalog;
 mod files;
@@ -178,6 +179,7 @@ impl Sorter {
                     if asked.is_empty() {
                         tokio::select! {
                             biased;
+                            () = tasks.stopping() => return,
                             // Something went: it may succeed now.
                             () = registry.asked_to_sort() => registry.nudge(),
                             () = backlog.pressed() => {}
@@ -222,8 +224,8 @@ impl Sorter {
         let mut upto = *self.parts.current_file.borrow_and_update();
         let stalled = self.parts.lane.is_stalled();
         if stalled {
-            // On a full disk one file at a time: what is still needed of it takes the least room, and
-            // then it goes.
+            // On a full disk one of the own files at a time: what is still needed of it takes the least
+            // room, and then it goes. What is inherited is sorted as a whole.
             upto = upto.min(self.replaced_below + 1);
         }
         let merge = if stalled { Merge::default() } else { self.plan(upto) };
@@ -246,12 +248,13 @@ impl Sorter {
         self.state_catalog(&exchanges, replaced_below).await?;
         self.exchange(&files, exchanges, &logs);
         let dir = self.parts.dir;
+        // Before anything can fail: no later pass knows them any more.
+        self.unnamed.extend(dead.into_iter().map(|number| FilePath::Sorted { dir, number }));
         for number in self.replaced_below..replaced_below {
             let id = JournalId { dir, lane: self.parts.lane_id, number };
             self.parts.storage.delete(&id.path()).await?;
         }
         self.replaced_below = replaced_below;
-        self.unnamed.extend(dead.into_iter().map(|number| FilePath::Sorted { dir, number }));
         self.delete_unnamed().await;
         failed.map_or(Ok(()), Err)
     }

@@ -150,7 +150,10 @@ impl Names {
 
     /// Fails, and ends all writing, when the data directory is not in its place any more.
     pub(super) fn check_place(&self) -> Result<()> {
-        if let Some(why) = self.place.lost().or_else(|| self.unlinked()) {
+        // Said once: from then on nothing is written.
+        if self.poison.get().is_none()
+            && let Some(why) = self.place.lost().or_else(|| self.unlinked())
+        {
             tracing::error!(why, "the data directory is gone: nothing is acknowledged any more");
             let root = self.layout.root.display();
             self.poison.get_or_init(|| Error::new(ErrorKind::Fatal, UNLINKED, root, why));
@@ -160,9 +163,8 @@ impl Names {
 
     /// The first journal that is being written and has no name any more.
     fn unlinked(&self) -> Option<String> {
-        let made = self.made();
-        let mut open = made.journals.values().filter_map(Weak::upgrade);
-        open.find_map(|journal| journal.unlinked())
+        let open: Vec<_> = self.made().journals.values().filter_map(Weak::upgrade).collect();
+        open.iter().find_map(|journal| journal.unlinked())
     }
 
     /// Why all writing ended, if it has. The flag: whether files are gone.
@@ -199,8 +201,7 @@ impl Names {
             return Ok(());
         }
         let detail = format!(
-            "no room for {bytes} bytes: the file system has {available} left, of which {} are reserved",
-            self.options.reserve_bytes
+            "no room for {bytes} bytes: the file system has {available} left, of which {reserve} are reserved"
         );
         Err(Error::new(ErrorKind::Full, operation, subject, detail))
     }
