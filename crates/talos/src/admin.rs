@@ -26,7 +26,6 @@ use talos_common::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::Sleep;
 
 /// How long open admin connections may take to end after the stop.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -173,11 +172,12 @@ pub async fn serve(
         .route("/readyz", get(ready))
         .with_state(handle);
     let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let listener = Bounded { listener, slots };
+    let clock = Clock::system();
+    let listener = Bounded { listener, slots, clock: clock.clone() };
     let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone());
     let too_long = async {
         stop.await;
-        tokio::time::sleep(DRAIN).await;
+        clock.sleep(DRAIN).await;
     };
     tokio::select! {
         biased;
@@ -190,6 +190,7 @@ pub async fn serve(
 struct Bounded {
     listener: TcpListener,
     slots: Arc<Semaphore>,
+    clock: Clock,
 }
 
 impl axum::serve::Listener for Bounded {
@@ -200,11 +201,13 @@ impl axum::serve::Listener for Bounded {
         loop {
             let slot = Arc::clone(&self.slots).acquire_owned().await;
             match (slot, self.listener.accept().await) {
-                (Ok(slot), Ok((stream, peer))) => return (Guarded::new(stream, slot), peer),
+                (Ok(slot), Ok((stream, peer))) => {
+                    return (Guarded::new(stream, slot, self.clock.clone()), peer);
+                }
                 (Err(_), _) => unreachable!("the slots are never closed"),
                 (Ok(_), Err(error)) => {
                     tracing::warn!(%error, "the admin server cannot accept connections");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    self.clock.sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
@@ -219,30 +222,37 @@ impl axum::serve::Listener for Bounded {
 /// answer, and begins both anew.
 struct Guarded {
     stream: TcpStream,
-    patience: Pin<Box<Sleep>>,
+    clock: Clock,
+    patience: Pin<Box<dyn Future<Output = ()> + Send>>,
+    late: bool,
     /// Bytes of the request so far.
     taken: usize,
     _slot: OwnedSemaphorePermit,
 }
 
 impl Guarded {
-    fn new(stream: TcpStream, slot: OwnedSemaphorePermit) -> Self {
-        let patience = Box::pin(tokio::time::sleep(PATIENCE));
-        Self { stream, patience, taken: 0, _slot: slot }
+    fn new(stream: TcpStream, slot: OwnedSemaphorePermit, clock: Clock) -> Self {
+        let patience = patience(&clock);
+        Self { stream, clock, patience, late: false, taken: 0, _slot: slot }
     }
 
     fn progress(&mut self) {
         self.taken = 0;
-        self.patience.as_mut().reset(Clock::system().now() + PATIENCE);
+        self.patience = patience(&self.clock);
+        self.late = false;
     }
 
     /// An error once the time is up; wakes the task then.
     fn is_too_late(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.patience.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
-            Poll::Pending => Ok(()),
-        }
+        // A timer that has ended is not asked again.
+        self.late = self.late || self.patience.as_mut().poll(context).is_ready();
+        if self.late { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
+}
+
+fn patience(clock: &Clock) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    let clock = clock.clone();
+    Box::pin(async move { clock.sleep(PATIENCE).await })
 }
 
 impl AsyncRead for Guarded {
@@ -273,6 +283,8 @@ impl AsyncWrite for Guarded {
         this.is_too_late(context)?;
         let written = std::task::ready!(Pin::new(&mut this.stream).poll_write(context, bytes));
         this.progress();
+        // The new timer has to know whom to wake.
+        this.is_too_late(context)?;
         Poll::Ready(written)
     }
 

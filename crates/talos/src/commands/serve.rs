@@ -178,6 +178,7 @@ async fn wait_for_end(
     code: u8,
     limit: talos_common::Period,
 ) -> anyhow::Result<u8> {
+    let clock = talos_common::Clock::system();
     tokio::select! {
         biased;
         ended = work => ended.map(|()| {
@@ -188,7 +189,7 @@ async fn wait_for_end(
             tracing::warn!("ended by a second signal; the next start recovers");
             Ok(code)
         }
-        () = tokio::time::sleep(limit.0) => anyhow::bail!(
+        () = clock.sleep(limit.0) => anyhow::bail!(
             "not stopped after {limit} (server.stop_timeout); ending anyway, the next start recovers"
         ),
     }

@@ -1,6 +1,6 @@
 //! Limits that the system puts on the process: the size of a file, and open files.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{Ground, Rig, Story, wait_for};
 use crate::wire::{STORAGE_ERROR, TIMED_OUT, Wire};
@@ -80,14 +80,11 @@ fn use_up_descriptors(rig: &mut Rig) -> Result<()> {
     for _ in 0..3 * FILES {
         crowd.push(rig.connect()?);
     }
-    // The system accepts for the broker; what it takes itself shows in its descriptors.
-    let mut taken = 0;
-    wait_for("a broker that takes no more connections", || {
-        let now = open_descriptors(rig)?;
-        let settled = now == taken && now > before + 10;
-        taken = now;
-        Ok(settled.then_some(()))
-    })?;
+    // Connections are taken in order: what becomes of the last one says that all were dealt with.
+    let last = crowd.last_mut().context("there is no crowd")?;
+    ensure!(last.metadata().is_err(), "the last of {} connections is served", 3 * FILES);
+    let taken = open_descriptors(rig)?;
+    ensure!(taken > before + 10, "only {taken} descriptors are open, {before} before");
     // Enough for several rolls.
     for first in (0..6_000).step_by(100) {
         let produced = story.produce(&mut wire, 0, "while", first..first + 100)?;
