@@ -3,14 +3,15 @@
 //!
 //! Invariants (P6, P7): a bounded number of them runs and a bounded number waits, whether or not who
 //! asked for them still waits; what finds no place is refused before anything happened, with
-//! THROTTLING_QUOTA_EXCEEDED, which Kafka's clients try again. Partitions are counted before they are
-//! made, so that changes side by side do not pass the limit together.
+//! THROTTLING_QUOTA_EXCEEDED, which Kafka's clients try again. So is what still waits for its turn when
+//! the broker stops (P4): its outcome is known. Partitions are counted before they are made, so that
+//! changes side by side do not pass the limit together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use talos_protocol::ErrorCode;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::broker::Shared;
 use crate::config::BrokerConfig;
@@ -53,9 +54,10 @@ impl Changes {
 
 impl Shared {
     /// Runs `work` in a task of its own, so that a dropped connection does not cut it off, and waits.
-    /// Refused when too many wait already. An outcome that does not come is unknown.
+    /// Refused when too many wait already, or when the broker stops before its turn. An outcome that
+    /// does not come is unknown.
     pub(crate) async fn to_end<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         name: &'static str,
         work: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
@@ -67,20 +69,35 @@ impl Shared {
             return Err(Failure::new(ErrorCode::ThrottlingQuotaExceeded, message));
         };
         let (done, outcome) = oneshot::channel();
-        let (turns, tasks) = (Arc::clone(&self.changes.turns), self.env.tasks.clone());
+        let shared = Arc::clone(self);
         self.env.tasks.spawn(name, async move {
-            let turn = tokio::select! {
-                biased;
-                // The semaphore is never closed.
-                turn = turns.acquire_owned() => turn,
-                () = tasks.stopping() => return,
+            let result = match shared.turn().await {
+                Some(turn) => {
+                    let result = work.await;
+                    drop(turn);
+                    result
+                }
+                None => Err(Failure::new(
+                    ErrorCode::ThrottlingQuotaExceeded,
+                    "the broker is stopping; nothing was changed",
+                )),
             };
-            let result = work.await;
-            drop((turn, place));
+            drop(place);
             // Whoever asked may be gone.
             let _ = done.send(result);
         });
         outcome.await.unwrap_or_else(|_| Err(Failure::of(ErrorCode::RequestTimedOut)))
+    }
+
+    /// Waits for a turn; `None` when nothing new should begin. Cancel safe.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            () = self.stopping() => None,
+            () = self.env.tasks.stopping() => None,
+            // The semaphore is never closed.
+            turn = Arc::clone(&self.changes.turns).acquire_owned() => turn.ok(),
+        }
     }
 
     /// Whether one request may ask for so many partitions together.

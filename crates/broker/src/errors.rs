@@ -29,6 +29,15 @@ impl Failure {
         Self::new(code, code.message())
     }
 
+    /// For an answer that describes a topic: after THROTTLING_QUOTA_EXCEEDED clients do not ask for it
+    /// again, after LEADER_NOT_AVAILABLE they do.
+    pub(crate) fn for_metadata(self) -> Self {
+        if self.code == ErrorCode::ThrottlingQuotaExceeded {
+            return Self { code: ErrorCode::LeaderNotAvailable, ..self };
+        }
+        self
+    }
+
     pub(crate) fn text(&self) -> Option<Str> {
         Some(clipped(&self.message))
     }

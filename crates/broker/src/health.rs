@@ -87,8 +87,9 @@ impl Shared {
             tracing::error!(
                 partitions,
                 node_id = %self.config.node_id,
-                "partitions are not served: they belong to broker {id}, which is not known to have \
-                 stopped; if it was killed on this data, stop and start with --node-id {id}"
+                owner = %id,
+                "partitions are not served: they belong to another broker, which is not known to have \
+                 stopped; if it was killed on this data, stop and start with its node id"
             );
         }
     }

@@ -195,7 +195,10 @@ impl Shared {
                     Err(error) => {
                         let leader = match &error {
                             ClaimError::Led(leader) => Some(*leader),
-                            _ => None,
+                            ClaimError::NotFound
+                            | ClaimError::Closed
+                            | ClaimError::NotAlive
+                            | ClaimError::Store(_) => None,
                         };
                         self.partitions.note_claim(*id, leader);
                         self.not_claimed(*id, &error);

@@ -69,6 +69,43 @@ async fn p7_changes_that_nobody_waits_for_are_bounded_in_number() {
     started.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn p4_a_change_that_waits_for_its_turn_when_the_broker_stops_is_refused_and_never_made() {
+    let mut world = World::new();
+    (world.config.changes, world.config.waiting_changes) = (1, 3);
+    let started = world.start().await;
+    world.tree.faults().set_slow(1_000_000, 5_000..=5_000);
+    let (mut first, mut second) = (started.connect(), started.connect());
+    let runs = first.send(7, &create(&[("first", 1)], 600_000)).await;
+    sleep_ms(&world.env, 10).await;
+    let waits = second.send(7, &create(&[("second", 1)], 600_000)).await;
+    sleep_ms(&world.env, 10).await;
+    let before = world.env.clock.now();
+    let refusal = async {
+        let answer: CreateTopicsResponse = second.receive(7, waits).await;
+        assert!(world.env.clock.now() - before < Duration::from_secs(1));
+        world.tree.faults().heal();
+        answer
+    };
+    let made = first.receive::<CreateTopicsResponse>(7, runs);
+    let (stopped, refusal, made) = tokio::join!(started.broker.stop(), refusal, made);
+    stopped.expect("a clean stop");
+    assert_eq!(refusal.topics[0].error_code, ErrorCode::ThrottlingQuotaExceeded.code());
+    let why = refusal.topics[0].error_message.as_ref().expect("a reason").to_string();
+    assert_eq!(why, "the broker is stopping; nothing was changed");
+    // The one that had begun ran to its end.
+    assert_eq!(made.topics[0].error_code, 0);
+    started.env.tasks.stop();
+    started.env.tasks.join().await;
+
+    let started = world.start().await;
+    let mut client = started.connect();
+    let all = client.call(9, &MetadataRequest { topics: None, ..Default::default() }).await;
+    let names: Vec<_> = all.topics.iter().map(|topic| topic.name.clone()).collect();
+    assert_eq!(names, [Some(text("first"))]);
+    started.stop().await;
+}
+
 async fn auto_created(client: &mut Client, name: &str) -> i16 {
     let topic = MetadataRequestTopic { name: Some(text(name)), ..Default::default() };
     let topics = Some(vec![topic]);

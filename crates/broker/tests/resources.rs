@@ -9,6 +9,7 @@ use common::*;
 use talos_broker::{BrokerConfig, CloseLabels};
 use talos_protocol::ErrorCode;
 use talos_protocol::frame::{self, RequestHeader};
+use talos_protocol::messages::FetchResponse;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How many connections ended for this reason.
@@ -86,6 +87,48 @@ async fn p3_p7_without_memory_for_an_answer_a_fetch_is_told_so_in_time() {
     drop(greedy);
     sleep_ms(&world.env, 10).await;
     assert_eq!(values(&client.fetch("t", 0, 0).await).len(), 1);
+    started.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p7_an_answer_is_no_larger_than_the_memory_for_answers() {
+    let world = World::with(BrokerConfig { answer_bytes: 1 << 20, ..BrokerConfig::default() });
+    let started = world.start().await;
+    let mut client = started.connect();
+    assert_eq!(client.create_topic("t", 1).await, 0);
+    for _ in 0..10 {
+        let answer = client.produce("t", 0, batch(&[&"x".repeat(100_000)])).await;
+        assert_eq!(answer.error_code, 0);
+    }
+    // Three quarters of it, but for what fetches at the tail have to themselves.
+    let data = client.fetch("t", 0, 0).await;
+    assert_eq!(values(&data).len(), (768 << 10) / 100_000);
+    started.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn p7_a_fetch_at_the_tail_that_waits_takes_the_memory_that_comes_first() {
+    let world = World::with(BrokerConfig { answer_bytes: 4 << 20, ..BrokerConfig::default() });
+    let started = world.start().await;
+    with_a_large_record(&started).await;
+    // Take nothing of their answers: three hold what all share, the fourth that of the tail.
+    let mut greedy = Vec::new();
+    for _ in 0..4 {
+        let mut client = started.connect();
+        client.send(12, &fetch_request("t", 0, 0, 0)).await;
+        sleep_ms(&world.env, 10).await;
+        greedy.push(client);
+    }
+    let mut client = started.connect();
+    let id = client.send(12, &fetch_request("t", 0, 0, 0)).await;
+    sleep_ms(&world.env, 1_000).await;
+    let before = world.env.clock.now();
+    drop(greedy.pop());
+    let mut answer: FetchResponse = client.receive(12, id).await;
+    assert!(world.env.clock.now() - before < Duration::from_secs(1));
+    let data = answer.responses.remove(0).partitions.remove(0);
+    assert_eq!((data.error_code, values(&data).len()), (0, 1));
+    drop(greedy);
     started.stop().await;
 }
 

@@ -4,7 +4,10 @@
 //! sends a little and stops holds a little. Frames that came in part can so wait for each other; then
 //! one of them at a time goes beyond the budget, so that it ends and gives back what it holds. While
 //! frames wait for room, those that hold some have to come at a least rate. Small frames have room of
-//! their own.
+//! their own, for which they wait without a limit of time: they are here in whole.
+//!
+//! Not counted: while a step is added to a frame above 1 MiB, its bytes may be copied, which takes up
+//! to half as much memory again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

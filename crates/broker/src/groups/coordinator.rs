@@ -71,7 +71,7 @@ enum Phase {
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<Reply>,
-    /// The request's share of [`Config::max_waiting_bytes`].
+    /// The request's share of what requests that wait may take together.
     _lease: Option<ByteLease>,
 }
 
@@ -390,7 +390,7 @@ impl Inner {
             Phase::Serving(shard) => shard,
             Phase::Loading => return Err(Absent::Loading),
             Phase::Ended(End::Unreadable) => return Err(Absent::Unreadable),
-            Phase::Ended(_) => return Err(Absent::Ended),
+            Phase::Ended(End::Certain | End::Unknown) => return Err(Absent::Ended),
         };
         let before = shard.next_deadline();
         let result = step(shard, &mut Waiters { waiters, next_token }, now);
@@ -429,7 +429,9 @@ impl Inner {
             Ok(reply) => Ok(reply),
             Err(_) => match self.lock().phase {
                 Phase::Ended(End::Certain) => Err(Absent::Ended),
-                _ => Err(Absent::Unknown),
+                Phase::Loading
+                | Phase::Serving(_)
+                | Phase::Ended(End::Unknown | End::Unreadable) => Err(Absent::Unknown),
             },
         }
     }

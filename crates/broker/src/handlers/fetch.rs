@@ -2,13 +2,17 @@
 //!
 //! Reads whole batches from the asked offsets, partitions in the order of the request, until the
 //! bytes of the request or of the answer budget are used up; the first batch of an answer comes whole
-//! however large it is (KIP-74). With less than `min_bytes` it waits up to `max_wait_ms` on the
-//! watermarks of its partitions: one wake-up per flush, and only changed partitions are looked at
-//! again. An error of any partition answers at once. Memory for an answer is waited for as long, at
-//! least five seconds; then it is KAFKA_STORAGE_ERROR, after which clients ask again, because an empty
-//! answer would say that there is nothing (P3). 5 adds the log start, 9 leader epochs
-//! (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), 11 racks (ignored), 12 `last_fetched_epoch`, 13 topic
-//! ids.
+//! however large it is (KIP-74). But for that batch, which may be more than is counted for it, an
+//! answer is no larger than the whole budget (P7).
+//!
+//! With less than `min_bytes` it waits up to `max_wait_ms` on the watermarks of its partitions: one
+//! wake-up per flush, and only changed partitions are looked at again. An error of any partition
+//! answers at once. Memory for an answer is waited for as long, at least five seconds; then it is
+//! KAFKA_STORAGE_ERROR, after which clients ask again, because an empty answer would say that there is
+//! nothing (P3). A fetch at the tail takes whichever memory comes first, its own or that of all.
+//!
+//! 5 adds the log start, 9 leader epochs (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH), 11 racks
+//! (ignored), 12 `last_fetched_epoch`, 13 topic ids.
 //!
 //! Sessions (7): answered as by a broker whose session cache is full: a new session gets id 0 and
 //! every answer is complete; an id that somebody invented is FETCH_SESSION_ID_NOT_FOUND.
@@ -19,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use talos_common::{ByteLease, TopicId};
+use talos_common::{ByteBudget, ByteLease, TopicId};
 use talos_log::waiters::FetchWaiter;
 use talos_log::{Offsets, PartitionLog};
 use talos_protocol::messages::fetch::{FetchPartition, PartitionData};
@@ -51,7 +55,8 @@ pub(crate) async fn handle(
     let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let deadline = shared.env.clock.now() + max_wait;
     let limit = request.max_bytes.clamp(0, shared.config.fetch_max_bytes);
-    let limit = usize::try_from(limit).unwrap_or(0);
+    // A budget gives no lease above its limit: more would be read than is counted.
+    let limit = usize::try_from(limit).unwrap_or(0).min(shared.answers.limit_bytes());
     let min_bytes = usize::try_from(request.min_bytes).unwrap_or(0).min(limit);
     let isolation_level = request.isolation_level;
     let mut fetch = Fetch::new(shared, context.version, &request, limit);
@@ -238,11 +243,32 @@ impl Fetch {
 /// Memory for an answer, if there is some. Fetches at the tail have some to themselves, which those that
 /// read files can not use up.
 fn try_take(shared: &Shared, log: &PartitionLog, offset: i64, bytes: usize) -> Option<ByteLease> {
+    let own = tail_memory(shared, log, offset, bytes).and_then(|tail| tail.try_take(bytes));
+    own.or_else(|| shared.answers.try_take(bytes))
+}
+
+/// [`try_take`], waiting for whichever comes first. Cancel safe.
+async fn take(shared: &Shared, log: &PartitionLog, offset: i64, bytes: usize) -> ByteLease {
+    let Some(tail) = tail_memory(shared, log, offset, bytes) else {
+        return shared.answers.take(bytes).await;
+    };
+    tokio::select! {
+        biased;
+        lease = tail.take(bytes) => lease,
+        lease = shared.answers.take(bytes) => lease,
+    }
+}
+
+/// The memory of fetches at the tail, where it is for this one.
+fn tail_memory<'a>(
+    shared: &'a Shared,
+    log: &PartitionLog,
+    offset: i64,
+    bytes: usize,
+) -> Option<&'a ByteBudget> {
     let tail = log.is_at_tail(offset).then_some(&shared.answers_tail);
     // What is larger than all of it would be taken for less than it is.
-    let fits = tail.filter(|tail| bytes <= tail.limit_bytes());
-    let own = fits.and_then(|tail| tail.try_take(bytes));
-    own.or_else(|| shared.answers.try_take(bytes))
+    tail.filter(|tail| bytes <= tail.limit_bytes())
 }
 
 impl Slot {
@@ -293,7 +319,7 @@ impl Slot {
             None if whole => {
                 let clock = &shared.env.clock;
                 let left = room_until.saturating_duration_since(clock.now());
-                clock.timeout(left, shared.answers.take(limit)).await
+                clock.timeout(left, take(shared, log, self.offset, limit)).await
             }
             reserved => reserved,
         };

@@ -84,7 +84,7 @@ fn coordinator(shared: &Shared, key: Str, result: &Result<(), Failure>) -> Coord
     let result = match result {
         Ok(()) => match shared.coordinator(&key) {
             Some(coordinator) if coordinator.is_unreadable() => Err(offline()),
-            _ => shared.offsets_log(&key).map(drop).ok_or_else(offline),
+            Some(_) | None => shared.offsets_log(&key).map(drop).ok_or_else(offline),
         },
         Err(failure) => Err(failure.clone()),
     };

@@ -2,9 +2,9 @@
 //!
 //! Brokers, and the topics asked for: all (null; in version 0 an empty list), by name, or by id (10).
 //! Missing topics are created when the broker's `auto.create.topics.enable` and, from version 4, the
-//! request allow it, within the limits of [`super::create_topics`]. 1 adds racks, controller and internal flags, 2 the cluster id, 5 offline
-//! replicas, 7 leader epochs, 8 authorized operations, 10 topic ids, 12 lookups by id alone, 13 an
-//! error of the whole.
+//! request allow it, within the limits of [`super::create_topics`]. 1 adds racks, controller and
+//! internal flags, 2 the cluster id, 5 offline replicas, 7 leader epochs, 8 authorized operations, 10
+//! topic ids, 12 lookups by id alone, 13 an error of the whole.
 //! Different from Kafka: a topic that is created on the way is answered complete, not with an error
 //! first; authorized operations are never computed (no authorizer exists); a partition that can not be
 //! opened has no leader (LEADER_NOT_AVAILABLE) and is an offline replica.
@@ -107,13 +107,7 @@ async fn by_name(
     let together = *created + i64::from(shared.config.num_partitions);
     shared.check_request_partitions(together)?;
     *created = together;
-    shared.auto_create(name).await.map_err(|failure| match failure.code {
-        // Clients ask again after this one.
-        ErrorCode::ThrottlingQuotaExceeded => {
-            Failure { code: ErrorCode::LeaderNotAvailable, ..failure }
-        }
-        _ => failure,
-    })?;
+    shared.auto_create(name).await.map_err(Failure::for_metadata)?;
     shared.topic(TopicRef::Name(name))
 }
 

@@ -38,7 +38,13 @@ log.retention.ms = \"3d\"
 fn introduction(section: &str) -> &'static str {
     match section {
         "server" => "Where the broker listens and who it is.",
-        "memory" => "Byte budgets. Their sum bounds the memory that messages take in the broker.",
+        "memory" => {
+            "Byte budgets. The memory that messages take in the broker is bounded by their sum and, besides \
+             them: one request of at most `socket.request.max.bytes`; 24 KiB for each connection whose \
+             request is on its way; 64 MiB for reads of journals; 32 MiB for requests of groups; one sorted \
+             journal while it is built (32 MiB, or one partition's run); and `log.max_decompressed` for each \
+             processor."
+        }
         "limits" => {
             "What clients may ask for, and how long they may take: so that one of them costs the others \
              nothing."

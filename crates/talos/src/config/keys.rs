@@ -118,7 +118,7 @@ section! {
 }
 
 section! {
-    /// Byte budgets. Their sum bounds the memory that messages take in the broker.
+    /// Byte budgets; `config/docs.rs` says what comes on top of their sum.
     "memory" => MemoryConfig {
         /// Requests that were received, in part or whole, and are not yet accepted. When it is used up,
         /// sockets are not read any further; one request at a time may go beyond it, so that requests that

@@ -125,7 +125,9 @@ impl Inner {
             let outcome = match &appended {
                 Ok(_) => Ok(()),
                 Err(AppendError::Unavailable) => Err(Code::CoordinatorNotAvailable),
-                Err(_) => return,
+                Err(AppendError::NotLeader | AppendError::Uncertain | AppendError::Corrupt(_)) => {
+                    return;
+                }
             };
             if self.step(|shard, now| shard.batch_done(batch, outcome, now)).is_err() {
                 return;
