@@ -44,6 +44,10 @@ pub const FORMAT: u16 = 1;
 const BATCH_BODY_BYTES: usize = 40;
 const FLUSH_BODY_BYTES: usize = 32;
 const HEADER_BODY_BYTES: usize = 78;
+/// Bytes of a header frame.
+pub(crate) const HEADER_FRAME_BYTES: usize = FRAME_HEADER_BYTES + HEADER_BODY_BYTES;
+/// Where the nonce stands in a header frame.
+pub(crate) const HEADER_NONCE_AT: usize = 62;
 const PARTITION_BYTES: usize = 20;
 const BODY_VERSION: u8 = 1;
 
@@ -427,6 +431,13 @@ pub fn parse(bytes: &Bytes, mask: u32) -> Result<Parsed, FrameError> {
     }
     let frame = parse_body(kind, version, body)?;
     Ok(Parsed { frame, length })
+}
+
+/// What the checksum of the flush frame at the start of `bytes` is XORed with, if it is undamaged.
+pub(crate) fn mask_of_flush(bytes: &[u8]) -> Option<u32> {
+    let flush = bytes.get(..FLUSH_FRAME_BYTES)?;
+    let stated = flush.get(4..8)?.first_chunk::<4>()?;
+    Some(u32::from_le_bytes(*stated) ^ crc32c(&flush[8..]))
 }
 
 fn parse_body(kind: u8, version: u8, mut body: Bytes) -> Result<Frame, FrameError> {

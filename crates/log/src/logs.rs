@@ -263,20 +263,17 @@ impl BrokerLog {
         }
         let mut opened = Vec::with_capacity(opening.len());
         for (id, outcome) in opening {
-            opened.push((
-                id,
-                match outcome {
-                    Ok(Opening { opened, rewritten: None }) => Ok(opened),
-                    Ok(Opening { opened, rewritten: Some(durable) }) => match durable.await {
-                        Ok(()) => Ok(opened),
-                        Err(_) => {
-                            let why = "the journal ended while records were written again".into();
-                            Err(OpenError::Unavailable { id, why })
-                        }
-                    },
-                    Err(error) => Err(error),
+            let outcome = match outcome {
+                Ok(Opening { opened, waiting }) => match all_durable(waiting).await {
+                    true => Ok(opened),
+                    false => {
+                        let why = "the journal ended while the partition was opened".into();
+                        Err(OpenError::Unavailable { id, why })
+                    }
                 },
-            ));
+                Err(error) => Err(error),
+            };
+            opened.push((id, outcome));
         }
         for (id, outcome) in &mut opened {
             match outcome {
@@ -403,8 +400,9 @@ impl BrokerLog {
             ),
             None => None,
         };
-        let rewritten = self.write_again(&log, end_offset, rewrite).await?.or(stated);
-        Ok(Opening { opened: Opened { log, unneeded }, rewritten })
+        let rewritten = self.write_again(&log, end_offset, rewrite).await?;
+        let waiting = stated.into_iter().chain(rewritten).collect();
+        Ok(Opening { opened: Opened { log, unneeded }, waiting })
     }
 
     /// Reads the head's footer and the manifest in it. What the root reaches and is missing is
@@ -492,7 +490,18 @@ impl BrokerLog {
 
 struct Opening {
     opened: Opened,
-    rewritten: Option<oneshot::Receiver<()>>,
+    /// Resolve when what the opening wrote is durable; neither says it of the other (E-J14).
+    waiting: Vec<oneshot::Receiver<()>>,
+}
+
+/// Whether all of it became durable; false when the journal ended before.
+async fn all_durable(waiting: Vec<oneshot::Receiver<()>>) -> bool {
+    for durable in waiting {
+        if durable.await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 fn scan_failed(id: TopicPartitionId, error: &ScanError) -> OpenError {

@@ -320,9 +320,15 @@ impl Sorter {
         upto: u64,
     ) -> Result<Collected, PassError> {
         let mut collected = Collected { logs: Vec::new(), replaced_below: upto, failed: None };
-        for log in self.parts.registry.logs() {
-            let source = log.sortable(self.is_closed(upto));
-            let first_file = source.first_file(self.parts.dir);
+        let dir = self.parts.dir;
+        for log in self.parts.registry.all() {
+            let Some(source) = log.sortable(self.is_closed(upto)) else {
+                // Its leadership ended: its raw batches are the next leader's to read.
+                let kept = log.first_file(dir).unwrap_or(upto);
+                collected.replaced_below = collected.replaced_below.min(kept);
+                continue;
+            };
+            let first_file = source.first_file(dir);
             let outcome = self.sort_one(&log, source, merge, sorted).await;
             log.set_stuck(outcome.as_ref().is_err_and(PassError::is_damage));
             let error = match outcome {

@@ -211,3 +211,50 @@ async fn other_partitions_are_served_when_a_batch_of_one_is_damaged() {
     }
     assert_eq!(best, 1, "damage to one batch closes one partition");
 }
+
+/// A file behind one that failed is named by no close frame: that it was begun is known from itself.
+#[tokio::test(start_paused = true)]
+async fn p5_a_damaged_header_is_not_taken_for_a_file_that_was_made_ahead_and_never_used() {
+    for layout in [Layout::Recycled, MemoryOptions::default().layout] {
+        let env = Env::simulated(3, 1_700_000_000_000);
+        let file_bytes = 16 << 10;
+        let options = MemoryOptions { file_bytes, layout, ..MemoryOptions::default() };
+        let storage = MemoryStorage::new(&env, options);
+        let mut world = World::with_partitions(1);
+        let running = world.start(&env, Arc::new(storage.clone()), OPTIONS).await;
+        let log = &running.partitions[&partition(0)];
+        produce(log, &batch(&["a"], 0)).await;
+        storage.faults().fail_next(Fault::AppendUncertain, 1);
+        for value in ["b", "c"] {
+            produce(log, &batch(&[value], 0)).await;
+        }
+        env.tasks.abort();
+        let storage = storage.crash_and_reopen(Crash::Kill);
+        let newest = storage.files().into_iter().rfind(|path| path.dir().is_some()).unwrap();
+        let header = 90;
+        for at in 0..=header {
+            let env = Env::simulated(at, 1_700_000_000_000);
+            let records = world.records.iter().map(|(id, record)| (*id, copy_of(record)));
+            let (records, clean_ends) = (records.collect(), BTreeMap::new());
+            let mut world = World { epoch: world.epoch, records, clean_ends };
+            let storage = storage.fork(&env);
+            if at < header {
+                storage.flip_bit(&newest, at..at + 1, &env.rng).unwrap();
+            }
+            let running = world.start(&env, Arc::new(storage.clone()), OPTIONS).await;
+            let what = format!("byte {at} of {newest}");
+            match running.partitions.get(&partition(0)) {
+                Some(log) => {
+                    let found = read_all(log, 0, 1 << 20).await.unwrap();
+                    assert_eq!(found.len(), 3, "{what}: a shorter log without an error");
+                    assert_eq!(at, header, "{what}: nothing was damaged");
+                }
+                None => {
+                    let error = running.failed[&partition(0)].to_string();
+                    assert!(at < header && error.contains(&newest.to_string()), "{what}: {error}");
+                }
+            }
+            env.tasks.abort();
+        }
+    }
+}

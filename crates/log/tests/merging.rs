@@ -437,6 +437,29 @@ async fn a_pass_while_leaderships_end_keeps_what_they_need() {
     case.env.tasks.abort();
 }
 
+/// A leadership that ends here goes on elsewhere: the claimer reads what lies in this directory, which
+/// it may not have sealed yet when a pass sorts the other partitions.
+#[tokio::test(start_paused = true)]
+async fn e_w8_raw_batches_of_a_leadership_that_ended_outlive_a_pass_for_others() {
+    let mut case = Case::new(11, 3);
+    let running = case.start().await;
+    case.work(&running, 500).await;
+    let ended = &running.partitions[&partition(1)];
+    let root = &case.world.records[&partition(1)].root;
+    ended.end("another broker leads it");
+    // Several files behind that one hold nothing of it.
+    for _ in 0..2 {
+        case.sort(&running).await;
+    }
+    assert!(root.0.lock().unwrap().is_none(), "nothing of it was published");
+    let sorted = case.sorted(None);
+    assert!(!sorted.is_empty(), "the others are sorted");
+    case.kill();
+    let running = case.start().await;
+    case.check(&running).await;
+    case.env.tasks.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn e_j4_segments_of_former_leaders_that_no_root_reaches_are_the_leaders_garbage() {
     let env = Env::simulated(10, 1_700_000_000_000);

@@ -394,6 +394,48 @@ async fn t2_e_j2_a_retry_is_known_after_deletion_sorting_and_restarts() {
     }
 }
 
+/// All records are there, and what is known of producers is not: a retry would be written twice.
+#[tokio::test(start_paused = true)]
+async fn p5_e_t1_a_lost_producer_state_is_refused_though_all_records_are_there() {
+    for state_is_lost in [false, true] {
+        let (env, storage, mut world) = setup(16);
+        let running = start(&env, &storage, &mut world).await;
+        let log = &running.partitions[&partition(0)];
+        produce(log, &batch(&["deleted"], 0)).await;
+        produce(&running.partitions[&partition(1)], &batch(&["other"], 0)).await;
+        roll(&running).await;
+        running.log.sort().await.unwrap();
+        let records = sorted_journals(&storage);
+        assert_eq!(records.len(), 1);
+        // The root covers all of its records, so that only the state of the newest file is missed.
+        assert_eq!(produce(log, &stamped(&["also deleted"], 7, 0, 0)).await, 1);
+        log.advance_log_start(2).await.unwrap();
+        roll(&running).await;
+        running.log.sort().await.unwrap();
+        let newest: Vec<_> =
+            sorted_journals(&storage).into_iter().filter(|path| !records.contains(path)).collect();
+        assert_eq!(newest.len(), 1);
+        let storage = kill(&env, &storage);
+        if state_is_lost {
+            assert!(storage.remove(&newest[0]));
+        }
+        let running = start(&env, &storage, &mut world).await;
+        assert_eq!(values(&running, 1).await, ["other"]);
+        match running.partitions.get(&partition(0)) {
+            Some(log) if !state_is_lost => {
+                assert_eq!(produce(log, &stamped(&["also deleted"], 7, 0, 0)).await, 1);
+            }
+            Some(_) => panic!("opened without its producers"),
+            None if state_is_lost => {
+                let error = running.failed[&partition(0)].to_string();
+                assert!(error.contains(&newest[0].to_string()), "{error}");
+            }
+            None => panic!("{:?}", running.failed),
+        }
+        env.tasks.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn e_h4_a_partition_that_is_opened_again_does_not_seal_its_own_directory() {
     let (env, mut storage, mut world) = setup(12);

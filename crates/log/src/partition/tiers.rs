@@ -94,11 +94,7 @@ impl Sortable {
 
     /// The oldest journal of `dir` in which raw batches lie.
     pub(crate) fn first_file(&self, dir: BrokerDir) -> Option<u64> {
-        let files = self.extents.iter().filter_map(|extent| {
-            let Place::Journal { id, .. } = *extent.place;
-            (id.dir == dir).then_some(id.number)
-        });
-        files.min()
+        first_file(self.extents.iter(), dir)
     }
 
     /// The offsets from the first to behind the last record; `None` when there is nothing.
@@ -108,6 +104,14 @@ impl Sortable {
         let last = self.extents.last().map(|extent| extent.last_offset() + 1);
         Some((first, last.or(self.runs.last().map(|run| run.end_offset))?))
     }
+}
+
+fn first_file<'a>(extents: impl Iterator<Item = &'a Extent>, dir: BrokerDir) -> Option<u64> {
+    let files = extents.filter_map(|extent| {
+        let Place::Journal { id, .. } = *extent.place;
+        (id.dir == dir).then_some(id.number)
+    });
+    files.min()
 }
 
 impl PartitionLog {
@@ -236,30 +240,29 @@ impl PartitionLog {
     }
 
     /// What may be sorted: raw batches in files for which `is_closed`, and the runs of sorted journals
-    /// before them.
-    pub(crate) fn sortable(&self, is_closed: impl Fn(&Place) -> bool) -> Sortable {
+    /// before them. `None` once the leadership ended.
+    pub(crate) fn sortable(&self, is_closed: impl Fn(&Place) -> bool) -> Option<Sortable> {
         let state = self.state();
         if state.ended.is_some() {
-            return Sortable {
-                runs: Vec::new(),
-                extents: Vec::new(),
-                manifest: Vec::new(),
-                producers: Producers::new(),
-                epochs: Epochs::default(),
-            };
+            return None;
         }
         let runs = state.runs.iter().filter(|run| run.segment.is_none()).cloned().collect();
         let closed = state.extents.iter().take_while(|extent| is_closed(&extent.place));
         let extents: Vec<Extent> = closed.cloned().collect();
         let end = extents.last().map(|extent| extent.last_offset() + 1);
         let end = end.or(state.runs.back().map(|run| run.end_offset)).unwrap_or(state.log_start);
-        Sortable {
+        Some(Sortable {
             runs,
             extents,
             manifest: state.runs.iter().filter_map(|run| run.segment).collect(),
             producers: state.producers.below(end),
             epochs: state.epochs.below(end),
-        }
+        })
+    }
+
+    /// The oldest journal of `dir` in which raw batches lie, whether or not the leadership lasts.
+    pub(crate) fn first_file(&self, dir: BrokerDir) -> Option<u64> {
+        first_file(self.state().extents.iter(), dir)
     }
 
     /// Bytes of the raw batches that [`PartitionLog::sortable`] would give.

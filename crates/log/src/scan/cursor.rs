@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use talos_storage::{Error as StorageError, Storage};
 
-use crate::format::{self, FRAME_HEADER_BYTES, Frame, FrameError, JournalId};
+use crate::format::{
+    self, FLUSH_FRAME_BYTES, FRAME_HEADER_BYTES, Frame, FrameError, HEADER_FRAME_BYTES,
+    HEADER_NONCE_AT, JournalId, LanePosition, Parsed,
+};
 use crate::ranges::read_range;
 
 /// Read at once.
@@ -80,6 +83,36 @@ impl<'a> Cursor<'a> {
             }
             Err(error) => Ok(Err(error)),
         }
+    }
+
+    /// What the header that can not be read said of the lane, if the file was begun: the flush that is
+    /// written with it says the same, and is tied to its nonce. A file that was made ahead has no such
+    /// flush, whatever it held in a former life.
+    pub(crate) async fn lost_header(&mut self) -> Result<Option<LanePosition>, StorageError> {
+        self.position = 0;
+        let bytes = self.bytes((HEADER_FRAME_BYTES + FLUSH_FRAME_BYTES) as u64).await?;
+        let Some((header, behind)) = bytes.split_at_checked(HEADER_FRAME_BYTES) else {
+            return Ok(None);
+        };
+        let behind = bytes.slice_ref(behind);
+        let flush = |nonce: u32| match format::parse(&behind, self.id.header_mask() ^ nonce) {
+            Ok(Parsed { frame: Frame::Flush(flush), .. }) => Some(flush.durable_to),
+            Ok(_) | Err(_) => None,
+        };
+        let (front, rest) = header.split_at(HEADER_NONCE_AT);
+        let Some((nonce, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let said = flush(u32::from_le_bytes(*nonce));
+        if said.is_some() {
+            return Ok(said);
+        }
+        // Or the nonce itself is damaged: the flush says which one it was.
+        let Some(nonce) = format::mask_of_flush(&behind).map(|mask| mask ^ self.id.header_mask())
+        else {
+            return Ok(None);
+        };
+        let repaired = Bytes::from([front, &nonce.to_le_bytes(), rest].concat());
+        let is_header = format::parse(&repaired, self.id.header_mask()).is_ok();
+        Ok(flush(nonce).filter(|_| is_header))
     }
 
     /// Moves to the next position behind the present one at which a frame can be read, and gives it;

@@ -110,6 +110,8 @@ pub(crate) struct LaneWalk<'a> {
     next_named: Option<u64>,
     /// Files whose header could be read.
     headed: BTreeSet<u64>,
+    /// Files that had a header, which can not be read.
+    begun: BTreeSet<u64>,
     /// Files below this number are replaced by sorted journals: gone, or about to be.
     replaced_below: u64,
     /// Where the last catalog stands.
@@ -134,6 +136,7 @@ impl<'a> LaneWalk<'a> {
             holes: Vec::new(),
             next_named: None,
             headed: BTreeSet::new(),
+            begun: BTreeSet::new(),
             replaced_below: 0,
             catalog_at: LanePosition::default(),
         }
@@ -191,9 +194,25 @@ impl<'a> LaneWalk<'a> {
             let found = if at == 0 { None } else { cursor.find_next().await? };
             let to = found.map_or(next_file, |position| LanePosition { position, ..here });
             self.hole(id, here, to, &error.to_string());
+            if at == 0
+                && let Some(durable_to) = cursor.lost_header().await?
+            {
+                self.begun.insert(number);
+                self.begins(number, durable_to);
+            }
             if found.is_none() {
                 return Ok((at, FileEnd::Unreadable));
             }
+        }
+    }
+
+    /// File `number` has a header, which states `durable_to`.
+    fn begins(&mut self, number: u64, durable_to: LanePosition) {
+        let LanePosition { file, position } = durable_to;
+        self.stated = self.stated.max(durable_to);
+        for before in file.max(number.saturating_sub(MAX_SKIPPED))..number {
+            let limit = if before == file { position } else { 0 };
+            self.limits.entry(before).or_insert(limit);
         }
     }
 
@@ -224,12 +243,7 @@ impl<'a> LaneWalk<'a> {
                     let to = LanePosition { file: id.number.saturating_add(1), position: 0 };
                     self.hole(id, from, to, "the file was cut here");
                 }
-                let LanePosition { file, position } = header.durable_to;
-                self.stated = self.stated.max(header.durable_to);
-                for number in file.max(id.number.saturating_sub(MAX_SKIPPED))..id.number {
-                    let limit = if number == file { position } else { 0 };
-                    self.limits.entry(number).or_insert(limit);
-                }
+                self.begins(id.number, header.durable_to);
             }
             Frame::Flush(flush) => self.stated = self.stated.max(flush.durable_to),
             Frame::Catalog { replaced_below, .. } => {
@@ -282,9 +296,12 @@ impl<'a> LaneWalk<'a> {
     }
 
     /// The first file, and one that a close frame names, had a durable header before anything could
-    /// depend on it.
+    /// depend on it; and so had one that was begun: it may hold anything, unless a later header says that
+    /// it counts for nothing.
     pub(crate) fn require_headers(&mut self) {
-        for number in [Some(0), self.next_named].into_iter().flatten() {
+        let begun = self.begun.iter().filter(|number| !self.limits.contains_key(number)).copied();
+        let required: BTreeSet<u64> = begun.chain([0]).chain(self.next_named).collect();
+        for number in required {
             let needed = number >= self.replaced_below && !self.headed.contains(&number);
             if needed && self.limit(number) == 0 {
                 self.stated = self.stated.max(LanePosition { file: number, position: 1 });

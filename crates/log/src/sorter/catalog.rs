@@ -26,7 +26,7 @@ impl Sorter {
     ) -> Result<(), PassError> {
         self.generation += 1;
         let limit = FLUSH_BYTES.min(self.parts.storage.traits().file_bytes / FLUSHES_PER_FILE);
-        let logs = self.parts.registry.logs();
+        let logs = self.parts.registry.all();
         let mut frames: Vec<Frame> = logs.iter().filter_map(|log| log.published()).collect();
         let files: Vec<SortedFile> = self.live.values().map(|file| file.stated).collect();
         let partitions = self.sorted_ends(exchanges);
