@@ -249,12 +249,12 @@ impl Sorter {
         self.state_catalog(&exchanges, replaced_below).await?;
         self.exchange(&files, exchanges, &logs);
         let dir = self.parts.dir;
+        self.unnamed.extend(dead.into_iter().map(|number| FilePath::Sorted { dir, number }));
         for number in self.replaced_below..replaced_below {
             let id = JournalId { dir, lane: self.parts.lane_id, number };
             self.parts.storage.delete(&id.path()).await?;
         }
         self.replaced_below = replaced_below;
-        self.unnamed.extend(dead.into_iter().map(|number| FilePath::Sorted { dir, number }));
         self.delete_unnamed().await;
         failed.map_or(Ok(()), Err)
     }
