@@ -58,7 +58,11 @@ impl Registry {
     }
 
     pub(crate) fn remove(&self, id: TopicPartitionId) {
-        let gone = self.state().logs.remove(&id);
+        let mut state = self.state();
+        let gone = state.logs.remove(&id);
+        // A later leadership may need what this one did not.
+        state.unneeded.retain(|(of, _)| *of != id);
+        drop(state);
         // Not under the lock: its end may wake others.
         drop(gone);
         // What it held may go.
@@ -87,17 +91,25 @@ impl Registry {
     }
 
     /// Collects the inherited pairs that `logs`, which a pass has just sorted, no longer need, for
-    /// whoever keeps the ownership records. `own` is the directory of this epoch.
+    /// whoever keeps the ownership records. `own` is the directory of this epoch. Nothing is said of a log
+    /// that was removed meanwhile: a later one of the same partition reads where it did.
     pub(crate) fn note_unneeded(&self, logs: &[Arc<PartitionLog>], own: BrokerDir) {
         let mut found = Vec::new();
         for log in logs {
             let pairs = log.take_unneeded(own);
             if !pairs.is_empty() {
-                found.push((log.id(), pairs));
+                found.push((log, pairs));
             }
         }
         if !found.is_empty() {
-            self.state().unneeded.append(&mut found);
+            let mut state = self.state();
+            for (log, pairs) in found {
+                let id = log.id();
+                if state.logs.get(&id).is_some_and(|known| Arc::ptr_eq(known, log)) {
+                    state.unneeded.push((id, pairs));
+                }
+            }
+            drop(state);
             self.inner.unneeded.notify_one();
         }
     }

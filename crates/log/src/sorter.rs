@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use talos_common::{BrokerDir, Env, LaneId, TopicPartitionId};
+use talos_common::{BrokerDir, Env, LaneId, LeaderEpoch, TopicPartitionId};
 use talos_storage::{Error as StorageError, FilePath, Storage};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -80,6 +80,8 @@ pub(crate) struct Sorter {
     live: BTreeMap<u64, LiveFile>,
     /// Where a partition's newest producer state lies in them.
     newest_state: BTreeMap<TopicPartitionId, NewestState>,
+    /// Under which leader epoch a partition was sorted last: what is known of its state is of that one.
+    led: BTreeMap<TopicPartitionId, LeaderEpoch>,
     /// Up to which offset of its producers' batches a partition's state was saved by this sorter.
     saved: BTreeMap<TopicPartitionId, Option<i64>>,
     dying: VecDeque<(Instant, FilePath)>,
@@ -148,6 +150,7 @@ impl Sorter {
             generation: 0,
             live: BTreeMap::new(),
             newest_state: BTreeMap::new(),
+            led: BTreeMap::new(),
             saved: BTreeMap::new(),
             dying: VecDeque::new(),
             unnamed: Vec::new(),
@@ -360,6 +363,12 @@ impl Sorter {
         sorted: &mut SortedFiles,
     ) -> Result<Option<PassError>, PassError> {
         let id = log.id();
+        let epoch = log.leader_epoch();
+        if self.led.insert(id, epoch).is_some_and(|led| led != epoch) {
+            // What a former leadership of this same process saved is under its own pair.
+            self.newest_state.remove(&id);
+            self.saved.remove(&id);
+        }
         let newest = source.producers.newest_offset();
         if source.bytes() >= self.parts.segment_bytes {
             self.write_segments(log, source).await?;
@@ -397,6 +406,7 @@ impl Sorter {
         }
         self.newest_state.retain(|id, _| self.parts.registry.holds(*id));
         self.saved.retain(|id, _| self.parts.registry.holds(*id));
+        self.led.retain(|id, _| self.parts.registry.holds(*id));
         let mut replaced: BTreeMap<TopicPartitionId, Vec<(i64, i64)>> = BTreeMap::new();
         for exchange in exchanges {
             replaced.entry(exchange.log.id()).or_default().push(exchange.range);

@@ -11,7 +11,8 @@ use support::journal::dir;
 use support::{CLUSTER, Running, World, batch, partition, produce, read_all, stamped};
 use talos_common::{BrokerDir, Env, LeaderEpoch, TopicId, TopicPartitionId};
 use talos_log::dump::{Content, Dump, DumpOptions, RunReport};
-use talos_log::{LogOptions, OpenError, PartitionLog};
+use talos_log::root::RootHandle;
+use talos_log::{LogOptions, OpenError, OpenRequest, PartitionLog};
 use talos_storage::memory::{Crash, MemoryOptions, MemoryStorage};
 use talos_storage::{FilePath, Storage as _};
 
@@ -457,6 +458,50 @@ async fn e_w8_raw_batches_of_a_leadership_that_ended_outlive_a_pass_for_others()
     case.kill();
     let running = case.start().await;
     case.check(&running).await;
+    case.env.tasks.abort();
+}
+
+/// An opening fails after a pass has sorted what the partition inherits; the next one, of the same broker
+/// epoch, reads the former directory again, and must not hear that it is not needed.
+#[tokio::test(start_paused = true)]
+async fn e_w1_what_a_former_opening_did_not_need_is_not_said_of_the_next_one() {
+    // Those that are not opened again keep the file alive.
+    let mut case = Case::new(12, 4);
+    let running = case.start().await;
+    case.work(&running, 500).await;
+    // The producer state of partition 0 is all that is left of it.
+    let log = &running.partitions[&partition(0)];
+    log.advance_log_start(1).await.unwrap();
+    case.kill();
+    let running = case.start().await;
+    running.log.sort().await.unwrap();
+    for which in [0, 1] {
+        running.log.forget(partition(which));
+        let record = case.world.records.get_mut(&partition(which)).unwrap();
+        let (own, epoch) = record.leader.unwrap();
+        let next = LeaderEpoch(epoch.0 + 1);
+        record.leader = Some((own, next));
+        let request = OpenRequest {
+            id: partition(which),
+            leader_epoch: next,
+            inherits: record.inherits.iter().copied().chain([(own, epoch)]).collect(),
+            root: record.root.0.lock().unwrap().clone(),
+            root_handle: Arc::clone(&record.root) as Arc<dyn RootHandle>,
+        };
+        let (_, opened) = running.log.open(vec![request], &BTreeMap::new()).await.remove(0);
+        opened.unwrap();
+    }
+    case.world.tidy(&case.env, &running, &case.storage).await;
+    assert!(case.dirs().contains(&dir(1)), "the directory in which both are read went");
+    // Both are sorted again, under the new pair, and only then the directory goes.
+    running.log.sort().await.unwrap();
+    case.world.tidy(&case.env, &running, &case.storage).await;
+    assert!(!case.dirs().contains(&dir(1)));
+    case.kill();
+    let running = case.start().await;
+    assert_eq!(values(&running.partitions[&partition(1)]).await, case.told[&1]);
+    let again = stamped(&[&case.told[&0][0]], 7, 0, 0);
+    assert_eq!(produce(&running.partitions[&partition(0)], &again).await, 0, "it was appended");
     case.env.tasks.abort();
 }
 
