@@ -19,6 +19,8 @@ pub struct Health {
     pub open: usize,
     /// Partitions that it leads and can not serve, by name, with the reason.
     pub offline: Vec<(String, String)>,
+    /// Partitions that are served although reads met damage, by name, with where it is.
+    pub damaged: Vec<(String, String)>,
     /// Partitions that are not served because they belong to another broker id that is not known to
     /// have stopped.
     pub of_others: BTreeMap<BrokerId, usize>,
@@ -43,16 +45,22 @@ impl Health {
                 self.node_id
             );
         }
-        if !self.offline.is_empty() {
-            let _ = writeln!(text, "{} partitions are offline:", self.offline.len());
-        }
-        for (name, why) in self.offline.iter().take(NAMED) {
-            let _ = writeln!(text, "  {name}: {why}");
-        }
-        if self.offline.len() > NAMED {
-            let _ = writeln!(text, "  and {} more", self.offline.len() - NAMED);
-        }
+        list(&mut text, &self.offline, "are offline");
+        list(&mut text, &self.damaged, "have records that can not be read");
         text
+    }
+}
+
+/// Names some of `partitions`.
+fn list(text: &mut String, partitions: &[(String, String)], what: &str) {
+    if !partitions.is_empty() {
+        let _ = writeln!(text, "{} partitions {what}:", partitions.len());
+    }
+    for (name, why) in partitions.iter().take(NAMED) {
+        let _ = writeln!(text, "  {name}: {why}");
+    }
+    if partitions.len() > NAMED {
+        let _ = writeln!(text, "  and {} more", partitions.len() - NAMED);
     }
 }
 
@@ -64,11 +72,14 @@ impl Shared {
             Some(cached) => format!("{}-{}", cached.topic.name, id.partition),
             None => id.to_string(),
         };
-        let offline = self.partitions.offline().into_iter().map(|(id, why)| (name(id), why));
+        let named = |partitions: Vec<(TopicPartitionId, String)>| {
+            partitions.into_iter().map(|(id, why)| (name(id), why)).collect()
+        };
         Health {
             node_id: self.config.node_id,
             open,
-            offline: offline.collect(),
+            offline: named(self.partitions.offline()),
+            damaged: named(self.partitions.damaged()),
             of_others: self.partitions.of_others(),
         }
     }
@@ -100,8 +111,8 @@ mod tests {
     use super::*;
 
     fn serving(open: usize) -> Health {
-        let (offline, of_others) = (Vec::new(), BTreeMap::new());
-        Health { node_id: BrokerId(1), open, offline, of_others }
+        let (offline, damaged, of_others) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Health { node_id: BrokerId(1), open, offline, damaged, of_others }
     }
 
     #[test]
@@ -115,6 +126,9 @@ mod tests {
         assert!(hurt.is_serving());
         assert!(report.contains("30 partitions are offline") && report.contains("  t-0: damaged"));
         assert!(report.ends_with("and 10 more\n"), "{report}");
+        let damaged = vec![("t-4".to_owned(), "a file is missing".to_owned())];
+        let report = Health { damaged, ..serving(1) }.report();
+        assert!(report.contains("1 partitions have records that can not be read:\n  t-4: a file"));
         let of_others = BTreeMap::from([(BrokerId(7), 4)]);
         let wrong = Health { of_others, ..serving(0) };
         assert!(!wrong.is_serving());

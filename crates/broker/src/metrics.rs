@@ -157,6 +157,11 @@ const LOG_COUNTERS: &[LogCounter] = &[
         "appends that were refused because sorting made no room in time",
         |c| c.refusals,
     ),
+    log_counter(
+        "talos_log_damaged_reads",
+        "reads that met damage in a file of an open partition",
+        |c| c.damaged_reads,
+    ),
     log_gauge(
         "talos_log_producers_bytes",
         "memory of the sequence numbers of idempotent producers; the limit is memory.producers",

@@ -116,6 +116,16 @@ impl Partitions {
         offline.collect()
     }
 
+    /// Those that are served although reads met damage, with where it is, in order.
+    pub(crate) fn damaged(&self) -> Vec<(TopicPartitionId, String)> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let damaged = slots.iter().filter_map(|(id, slot)| match slot {
+            Slot::Open(log) => log.damage().map(|what| (*id, what)),
+            Slot::Offline(_) => None,
+        });
+        damaged.collect()
+    }
+
     /// Partitions of other broker ids that are not known to have stopped.
     pub(crate) fn of_others(&self) -> BTreeMap<BrokerId, usize> {
         let of_others = self.of_others.lock().unwrap_or_else(PoisonError::into_inner);

@@ -51,6 +51,7 @@ pub(crate) struct Limits {
     pub(crate) reads: ByteBudget,
     /// Looking into batches.
     pub(crate) cpu: Offload,
+    pub(crate) metrics: LogMetrics,
 }
 
 impl Limits {
@@ -63,8 +64,9 @@ impl Limits {
         let pins = ByteBudget::new(options.pinned_bytes);
         metrics.watch_pins(pins.clone());
         let producers = ProducerRoom::new(options, &env.clock, metrics.clone());
-        let backlog = Backlog::new(options, file_bytes, env.clock.clone(), metrics);
-        Self { backlog, producers, pins, reads: ByteBudget::new(READS_BYTES), cpu: env.cpu.clone() }
+        let backlog = Backlog::new(options, file_bytes, env.clock.clone(), metrics.clone());
+        let (reads, cpu) = (ByteBudget::new(READS_BYTES), env.cpu.clone());
+        Self { backlog, producers, pins, reads, cpu, metrics }
     }
 }
 

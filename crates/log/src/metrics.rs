@@ -20,6 +20,7 @@ struct Counters {
     stalls: AtomicU64,
     delays: AtomicU64,
     refusals: AtomicU64,
+    damaged_reads: AtomicU64,
     raw_bytes: AtomicU64,
     extent_bytes: AtomicU64,
     limited: AtomicU64,
@@ -44,6 +45,8 @@ pub struct LogCounts {
     pub delays: u64,
     /// Appends that were refused because the backlog had no room.
     pub refusals: u64,
+    /// Reads that met damage in a file.
+    pub damaged_reads: u64,
     /// Gauge: bytes in journals of batches that are not sorted yet.
     pub raw_bytes: u64,
     /// Gauge: bytes of memory that the positions of such batches take.
@@ -61,6 +64,10 @@ impl LogMetrics {
         self.inner.flushes.fetch_add(1, Ordering::Relaxed);
         self.inner.flushed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.inner.flushed_batches.fetch_add(batches as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn damaged_read(&self) {
+        self.inner.damaged_reads.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn flush_finished(&self) {
@@ -108,6 +115,7 @@ impl LogMetrics {
             stalls: load(&self.inner.stalls),
             delays: load(&self.inner.delays),
             refusals: load(&self.inner.refusals),
+            damaged_reads: load(&self.inner.damaged_reads),
             raw_bytes: load(&self.inner.raw_bytes),
             extent_bytes: load(&self.inner.extent_bytes),
             limited: load(&self.inner.limited),

@@ -58,6 +58,8 @@ pub struct PartitionLog {
     inherits: Mutex<tiers::Inherits>,
     /// Whether the last sorting pass could not sort it.
     stuck: AtomicBool,
+    /// The last damage that a read met.
+    damage: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -210,6 +212,7 @@ impl PartitionLog {
             dead_segments: Mutex::default(),
             inherits: Mutex::new(inherits),
             stuck: AtomicBool::new(false),
+            damage: Mutex::default(),
         })
     }
 

@@ -306,6 +306,9 @@ async fn r6_a_corrupt_batch_fails_reads_of_itself_and_of_nothing_else() {
         let ReadError::Corrupt { file, position, .. } = error else { panic!("{error}") };
         assert!(file == path && position < found && found < position + 200);
     }
+    // It is remembered for whoever runs the broker.
+    assert!(bad.damage().unwrap().contains(&path.to_string()));
+    assert_eq!((good.damage(), running.metrics.counts().damaged_reads), (None, 2));
     // New records are taken and served.
     produce(bad, &batch(&["bad 3"], 0)).await;
     assert_eq!(read_all(bad, 2, 1 << 20).await.unwrap().len(), 2);

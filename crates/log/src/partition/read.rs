@@ -8,7 +8,7 @@
 //! only as far as their budget allows (see [`crate::tail_cache`]); never the rest of what was read along
 //! with them. Neighbours that are copied become one buffer, however small they are (R15).
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use talos_common::ByteBudget;
@@ -121,9 +121,32 @@ impl PartitionLog {
                 // The file may have gone since the read was decided: sorted, or with the log start
                 // (R9, R17). Then the records are elsewhere, or rightly out of range.
                 Err(ReadError::Corrupt { .. }) if self.state().moves != moves => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.met(error)),
             }
         }
+    }
+
+    /// What is damaged in the files of this log, as far as reads met it: file, position and what is wrong.
+    /// The records there can not be read; all others are served.
+    pub fn damage(&self) -> Option<String> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says what damage a read met; the same place is said once.
+    pub(super) fn met(&self, error: ReadError) -> ReadError {
+        if let ReadError::Corrupt { file, position, what } = &error {
+            self.lane.limits().metrics.damaged_read();
+            let text = error.to_string();
+            let mut damage = self.damage.lock().unwrap_or_else(PoisonError::into_inner);
+            if damage.as_ref() != Some(&text) {
+                tracing::error!(
+                    partition = %self.id, %file, position, what,
+                    "damage in a file of an open partition: records there can not be read"
+                );
+                *damage = Some(text);
+            }
+        }
+        error
     }
 
     /// Whether what a read from `offset` gives first is in memory, or still to come: a hint.

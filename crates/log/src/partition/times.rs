@@ -91,7 +91,7 @@ impl PartitionLog {
             match live {
                 Ok(live) => return Ok(live.max(whole).map(|largest| (from, largest))),
                 Err(ReadError::Corrupt { .. }) if self.state().moves != moves => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.met(error)),
             }
         }
     }
@@ -131,7 +131,7 @@ impl PartitionLog {
                 Ok(read) => read,
                 // As in `read`: look again where the records are now.
                 Err(ReadError::Corrupt { .. }) if self.state().moves != moves => continue,
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.met(error)),
             };
             let cpu = &self.lane.limits().cpu;
             if let Some(found) = cpu.run(move || find_in(&bytes, wanted)).await? {

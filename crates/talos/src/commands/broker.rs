@@ -13,7 +13,7 @@ use talos_meta::{Error as MetaError, Meta, SqliteMeta};
 use talos_protocol::batch::TimestampType;
 use talos_storage::local::{Failure, LocalOptions, LocalStorage};
 use talos_storage::{Error as StorageError, ErrorKind, Storage};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -62,6 +62,33 @@ impl Drop for Background {
     }
 }
 
+/// Connections that wait to be accepted; the system may keep it lower (`net.core.somaxconn`). With the usual
+/// 128 all clients that come back at once after a restart wait for seconds.
+const LISTEN_BACKLOG: u32 = 4_096;
+
+/// Listens on the first address that works.
+async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    let mut failed = None;
+    for address in tokio::net::lookup_host(address).await? {
+        let listening = || {
+            let socket = match address.is_ipv4() {
+                true => TcpSocket::new_v4()?,
+                false => TcpSocket::new_v6()?,
+            };
+            // A restart need not wait for the connections of before.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(LISTEN_BACKLOG)
+        };
+        match listening() {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let unknown = || std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    Err(failed.unwrap_or_else(unknown))
+}
+
 /// Runs the broker until `stop`, or until it ends by itself.
 ///
 /// # Errors
@@ -74,7 +101,7 @@ pub async fn run(
     let background = Background::start()?;
     let env = Env { tasks: Tasks::with_background(background.handle()), ..Env::system() };
     let _file_size = survive_file_size_limit()?;
-    let listener = TcpListener::bind(&config.server.listen).await.with_context(|| {
+    let listener = listen(&config.server.listen).await.with_context(|| {
         format!(
             "cannot listen on {}: if another broker runs there, stop it or take another address with \
              --listen HOST:PORT",

@@ -246,16 +246,15 @@ async fn describe(cluster: Cluster, args: DescribeArgs) -> anyhow::Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lag {
     known: i64,
-    /// Partitions with a committed offset whose end is not known.
+    /// Partitions whose lag is not known: nothing is committed, or the end is not known.
     unknown: usize,
 }
 
 impl Lag {
     fn of(lines: &[Line]) -> Self {
-        let unknown = |line: &&Line| line.committed.is_some() && line.end.is_none();
         Self {
             known: lines.iter().filter_map(Line::lag).fold(0, i64::saturating_add),
-            unknown: lines.iter().filter(unknown).count(),
+            unknown: lines.iter().filter(|line| line.lag().is_none()).count(),
         }
     }
 }
@@ -265,8 +264,8 @@ impl std::fmt::Display for Lag {
         let Self { known, unknown } = self;
         match unknown {
             0 => write!(f, "{known}"),
-            1 => write!(f, "- ({known}, and that of 1 partition whose end is not known)"),
-            _ => write!(f, "- ({known}, and that of {unknown} partitions whose end is not known)"),
+            1 => write!(f, "- ({known}, and that of 1 partition that is not known)"),
+            _ => write!(f, "- ({known}, and that of {unknown} partitions that is not known)"),
         }
     }
 }

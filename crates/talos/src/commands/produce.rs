@@ -152,7 +152,7 @@ struct Outcome {
     first_skipped: Option<Bad>,
     /// The line that ended it.
     bad: Option<Bad>,
-    /// The first line of which a record was refused or is unknown.
+    /// The first line of which a record was refused or is unknown; `error` says why.
     first_failed: Option<u64>,
     /// First offset and number of records by partition.
     partitions: BTreeMap<i32, (i64, u64)>,
@@ -191,9 +191,17 @@ impl Outcome {
         } else {
             self.refused += count;
         }
-        let lines = self.first_failed.into_iter().chain(first_line);
-        self.first_failed = lines.min();
-        self.error.get_or_insert(error);
+        // The error of the first line: those behind it may only follow from that one (a broker refuses
+        // the sequence numbers after a batch that it refused).
+        let is_first = match (first_line, self.first_failed) {
+            (Some(line), Some(known)) => line < known,
+            (Some(_), None) => true,
+            (None, _) => self.error.is_none(),
+        };
+        if is_first {
+            self.first_failed = first_line.or(self.first_failed);
+            self.error = Some(error);
+        }
     }
 
     fn settled(&self) -> u64 {
@@ -601,6 +609,18 @@ fn report_text(args: &ProduceArgs, outcome: &Outcome) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_the_first_line_that_failed_is_told_in_whatever_order_they_come() {
+        let error =
+            |reason: &str| ClientError::Connect { server: "s".into(), reason: reason.into() };
+        let mut outcome = Outcome::default();
+        outcome.failed(1, Some(3), error("follows"));
+        outcome.failed(1, Some(2), error("the cause"));
+        outcome.failed(1, Some(4), error("follows, too"));
+        assert_eq!(outcome.first_failed, Some(2));
+        assert!(outcome.error.unwrap().to_string().contains("the cause"));
+    }
 
     #[test]
     fn lines_are_cut_at_every_buffer_border() {
