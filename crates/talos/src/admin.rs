@@ -4,8 +4,8 @@
 //! [`AdminHandle`] is what the rest of the process sees of it: the registry of all metrics, whether
 //! the broker is ready, and where it listens. The handle works with the server switched off too.
 //!
-//! What a client can cost is bounded: at most [`MOST_CONNECTIONS`] connections, each with at most
-//! [`MOST_REQUEST_BYTES`] of request at a time, and each closed after [`PATIENCE`] without a whole
+//! What a client can cost is bounded: at most `MOST_CONNECTIONS` connections, each with at most
+//! `MOST_REQUEST_BYTES` of request at a time, and each closed after `PATIENCE` without a whole
 //! request, or without taking its answer.
 
 use std::io;

@@ -4,7 +4,7 @@
 //! Batches come in order within a partition. What is in the queue is at most
 //! [`ConsumerOptions::buffer`] bytes (one answer may pass it). A partition that its leader refuses
 //! for good ends the consumer with that error. One that cannot be read now is tried again for as
-//! long as the consumer lives, with pauses of at most [`MAX_PAUSE`]; [`Consumer::troubles`] says
+//! long as the consumer lives, with pauses of at most `MAX_PAUSE`; [`Consumer::troubles`] says
 //! which those are, so that whoever reads can tell of it or give up.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -191,16 +191,9 @@ impl Outcome {
         } else {
             self.refused += count;
         }
-        // The error of the first line: those behind it may only follow from that one (a broker refuses
-        // the sequence numbers after a batch that it refused).
-        let is_first = match (first_line, self.first_failed) {
-            (Some(line), Some(known)) => line < known,
-            (Some(_), None) => true,
-            (None, _) => self.error.is_none(),
-        };
-        if is_first {
-            self.first_failed = first_line.or(self.first_failed);
-            self.error = Some(error);
+        // Those of later lines may only follow from that of the first.
+        if self.error.is_none() || (first_line.is_some() && first_line < self.first_failed) {
+            (self.first_failed, self.error) = (first_line, Some(error));
         }
     }
 
@@ -543,13 +536,12 @@ fn report(args: &ProduceArgs, outcome: &Outcome) -> anyhow::Result<()> {
     }
     if let Some(bad) = &outcome.first_skipped {
         let lines = if outcome.skipped == 1 { "line was" } else { "lines were" };
-        let (count, at) = (outcome.skipped, place(args, bad.line));
-        output::note(format!("warning: {count} {lines} skipped, first {at}: {}", bad.why));
+        let (count, at, why) = (outcome.skipped, place(args, bad.line), &bad.why);
+        output::note(format!("warning: {count} {lines} skipped, first {at}: {why}"));
     }
     let (written, refused, unknown) = (outcome.written, outcome.refused, outcome.unknown);
     if let Some(error) = outcome.error.clone() {
-        let mut text =
-            format!("{written} records written, {refused} not written, {unknown} unknown");
+        let mut text = format!("{written} records written, {refused} not, {unknown} unknown");
         if let Some(line) = outcome.first_failed {
             text = format!("{text}; the first that failed is {}", place(args, line));
         }
@@ -607,41 +599,4 @@ fn report_text(args: &ProduceArgs, outcome: &Outcome) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_error_of_the_first_line_that_failed_is_told_in_whatever_order_they_come() {
-        let error =
-            |reason: &str| ClientError::Connect { server: "s".into(), reason: reason.into() };
-        let mut outcome = Outcome::default();
-        outcome.failed(1, Some(3), error("follows"));
-        outcome.failed(1, Some(2), error("the cause"));
-        outcome.failed(1, Some(4), error("follows, too"));
-        assert_eq!(outcome.first_failed, Some(2));
-        assert!(outcome.error.unwrap().to_string().contains("the cause"));
-    }
-
-    #[test]
-    fn lines_are_cut_at_every_buffer_border() {
-        let text = b"one\n\nthree is longer\nlast without end";
-        for size in 1..text.len() + 1 {
-            let (lots, mut queue) = mpsc::channel(64);
-            read_lots(Box::new(BufReader::with_capacity(size, &text[..])), &lots).unwrap();
-            drop(lots);
-            let mut lines = Vec::new();
-            while let Some(lot) = queue.blocking_recv() {
-                lines.extend(lot);
-            }
-            let wanted: Vec<&[u8]> = vec![b"one", b"", b"three is longer", b"last without end"];
-            assert_eq!(lines, wanted, "{size}");
-        }
-    }
-
-    #[test]
-    fn separators_are_found() {
-        assert_eq!(find(b"a::b", b"::"), Some(1));
-        assert_eq!(find(b"ab", b"::"), None);
-        assert_eq!(find(b"ab", b""), None);
-    }
-}
+mod tests;
