@@ -44,6 +44,20 @@ struct Case {
 }
 
 impl Case {
+    /// Everything is there after each of three restarts, one of them with a pass.
+    async fn survives_restarts(&mut self, how: Crash, what: &str) {
+        for round in 0..3 {
+            self.kill(how);
+            let running = self.start().await;
+            self.all_whole(&running, &format!("{what}, restart {round}")).await;
+            if round == 1 {
+                running.log.sort().await.unwrap();
+            }
+            self.world.tidy(&self.env, &running, &self.storage).await;
+            self.all_whole(&running, &format!("{what}, restart {round}, tidied")).await;
+        }
+    }
+
     fn new(seed: u64) -> Self {
         let env = Env::simulated(seed, 1_700_000_000_000);
         let options = MemoryOptions { file_bytes: 24 << 10, ..MemoryOptions::default() };
@@ -169,16 +183,7 @@ async fn cut_off(seed: u64, steps: u64, how: Crash) -> bool {
     if done {
         case.world.tidy(&case.env, &running, &case.storage).await;
     }
-    for round in 0..3 {
-        case.kill(how);
-        let running = case.start().await;
-        case.all_whole(&running, &format!("{what}, restart {round}")).await;
-        if round == 1 {
-            running.log.sort().await.unwrap();
-        }
-        case.world.tidy(&case.env, &running, &case.storage).await;
-        case.all_whole(&running, &format!("{what}, restart {round}, tidied")).await;
-    }
+    case.survives_restarts(how, &what).await;
     !done
 }
 
@@ -235,16 +240,7 @@ async fn cut_off_merge(seed: u64, steps: u64, how: Crash) -> bool {
             true
         }
     };
-    for round in 0..3 {
-        case.kill(how);
-        let running = case.start().await;
-        case.all_whole(&running, &format!("{what}, restart {round}")).await;
-        if round == 1 {
-            running.log.sort().await.unwrap();
-        }
-        case.world.tidy(&case.env, &running, &case.storage).await;
-        case.all_whole(&running, &format!("{what}, restart {round}, tidied")).await;
-    }
+    case.survives_restarts(how, &what).await;
     assert!(dirs(&case) <= 10, "{what}: directories pile up");
     !done
 }
